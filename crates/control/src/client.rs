@@ -23,7 +23,7 @@ pub const LONG: Duration = Duration::from_secs(45);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// Nothing listens on the socket.
-    #[error("nothing answers on {}: {source}; is sidestep running (`sidestep up FILE`, or `sidestep ipsec up FILE`)?", path.display())]
+    #[error("{}", not_running(path, source))]
     NotRunning {
         /// The socket.
         path: PathBuf,
@@ -60,6 +60,23 @@ pub enum Error {
     Refused(String),
 }
 
+/// Why nothing answers, as it is told.
+fn not_running(path: &Path, source: &io::Error) -> String {
+    let (shown, name) = (path.display(), path.file_stem().unwrap_or_default().to_string_lossy());
+    match source.kind() {
+        // A daemon that was killed leaves its socket; the next start takes it.
+        io::ErrorKind::ConnectionRefused => format!(
+            "{name} is not running: it was killed, and has left {shown} behind; what it carried is refused until it is started \
+             again (`sidestep up FILE`, or `sidestep ipsec up FILE`)"
+        ),
+        io::ErrorKind::NotFound => format!(
+            "{name} is not running: there is no socket {shown}; is sidestep running (`sidestep up FILE`, or `sidestep ipsec up \
+             FILE`)?"
+        ),
+        _ => format!("nothing answers on {shown}: {source}; has sidestep just ended?"),
+    }
+}
+
 /// Sends `request` to the daemon that listens at `path` and waits for its answer.
 pub fn ask(path: &Path, request: &impl Serialize) -> Result<Value, Error> {
     ask_within(path, request, PATIENCE)
@@ -71,8 +88,14 @@ pub fn ask_within(path: &Path, request: &impl Serialize, patience: Duration) -> 
         io::ErrorKind::PermissionDenied => Error::Denied(path.to_owned()),
         _ => Error::NotRunning { path: path.to_owned(), source },
     })?;
-    let answer = exchange(&mut stream, request, patience)
-        .map_err(|source| Error::Io { path: path.to_owned(), source })?;
+    let answer = exchange(&mut stream, request, patience).map_err(|source| {
+        let path = path.to_owned();
+        match source.kind() {
+            // It ends just now.
+            io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Error::NotRunning { path, source },
+            _ => Error::Io { path, source },
+        }
+    })?;
     match serde_json::from_slice(&answer) {
         Ok(Reply::Ok(value)) => Ok(value),
         Ok(Reply::Error(message)) => Err(Error::Refused(message)),
@@ -97,6 +120,22 @@ fn exchange(stream: &mut UnixStream, request: &impl Serialize, patience: Duratio
     Ok(answer)
 }
 
+/// All sockets of tunnels in `folder`, whether or not something listens there; none if it cannot be read.
+pub fn sockets(folder: &Path) -> Vec<PathBuf> {
+    std::fs::read_dir(folder).map_or(Vec::new(), of_tunnels)
+}
+
+fn of_tunnels(entries: std::fs::ReadDir) -> Vec<PathBuf> {
+    entries
+        .filter_map(Result::ok)
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
+        .map(|entry| entry.path())
+        .filter(|path| {
+            path.extension().is_some_and(|extension| extension == "sock") && !is_of_no_tunnel(path)
+        })
+        .collect()
+}
+
 /// The only socket in `folder`, or the only one that something listens on.
 pub fn find(folder: &Path) -> Result<PathBuf, Error> {
     let entries = match std::fs::read_dir(folder) {
@@ -109,14 +148,7 @@ pub fn find(folder: &Path) -> Result<PathBuf, Error> {
         }
         Err(source) => return Err(Error::Io { path: folder.to_owned(), source }),
     };
-    let mut sockets: Vec<PathBuf> = entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
-        .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension().is_some_and(|extension| extension == "sock") && !is_of_no_tunnel(path)
-        })
-        .collect();
+    let mut sockets = of_tunnels(entries);
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.
         let is_dead = |error: io::Error| error.kind() != io::ErrorKind::PermissionDenied;

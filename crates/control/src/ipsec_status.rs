@@ -16,6 +16,15 @@ pub struct Status {
     pub version: String,
     /// Name of the TUN device.
     pub tunnel: String,
+    /// The daemon's process.
+    #[serde(default)]
+    pub pid: u32,
+    /// Its network namespace: the number of `/proc/PID/ns/net`.
+    #[serde(default)]
+    pub network_namespace: u64,
+    /// UDP ports of IKE, and of IKE and ESP together.
+    #[serde(default)]
+    pub ports: [u16; 2],
     /// Seconds since it started.
     pub uptime_s: u64,
     /// What fits inside, in bytes.

@@ -13,7 +13,7 @@ mod server;
 pub mod stack_status;
 pub mod tunnel_status;
 
-pub use client::{Error, LONG, ask, ask_within, find};
+pub use client::{Error, LONG, ask, ask_within, find, sockets};
 pub use message::{ENDING, Reply, Request};
 pub use path::{
     FOLDER, key_socket_of, key_sockets, socket_of, socket_of_gateway, socket_of_scripts, socket_of_stack,

@@ -74,7 +74,7 @@ pub enum CertificateError {
 }
 
 /// What this end proves itself with, and whom it believes.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Certificates {
     chain: Vec<CertificateDer<'static>>,
     private_key: Secret,

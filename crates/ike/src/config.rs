@@ -38,12 +38,38 @@ impl Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PeerIndex(pub usize);
 
+impl PeerIndex {
+    /// That of what belongs to no peer any more, and only ends.
+    pub(crate) const NONE: Self = Self(usize::MAX);
+}
+
 /// Index of a child in [`PeerConfig::children`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ChildIndex(pub usize);
 
+impl ChildIndex {
+    /// That of what is no child of the configuration any more, and only ends.
+    pub(crate) const NONE: Self = Self(usize::MAX);
+}
+
+/// What becomes of a peer of the configuration before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptPeer {
+    /// Which one it is from now on.
+    pub peer: PeerIndex,
+    /// Which one each of its children is; those that are none any more are deleted at both ends.
+    pub children: Vec<Option<ChildIndex>>,
+}
+
+impl KeptPeer {
+    /// Which one a child is from now on.
+    pub(crate) fn child(&self, before: ChildIndex) -> Option<ChildIndex> {
+        self.children.get(before.0).copied().flatten()
+    }
+}
+
 /// One peer.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerConfig {
     /// Who this end is.
     pub local: Identity,
@@ -95,7 +121,7 @@ impl PeerConfig {
 }
 
 /// How two ends prove to each other who they are.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Authentication {
     /// Both know this key (RFC 7296 §2.15).
     SharedKey(Secret),
@@ -127,7 +153,7 @@ pub enum Mode {
 }
 
 /// One child.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildConfig {
     /// Its algorithms.
     pub algorithms: ChildAlgorithms,

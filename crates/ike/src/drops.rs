@@ -11,6 +11,8 @@ wire::drop_reasons! {
     LaterVersion = "later_version",
     /// No IKE SA has these SPIs.
     UnknownSpi = "unknown_spi",
+    /// It says that an SPI is unknown, outside of an IKE SA: a hint, which makes this end ask at most.
+    Hint = "hint",
     /// Not sealed by the other end.
     NotAuthentic = "not_authentic",
     /// A request of the past, or too far ahead.
@@ -21,6 +23,10 @@ wire::drop_reasons! {
     TooManyHalfOpen = "too_many_half_open",
     /// More IKE SAs than are kept.
     TooManyIkeSas = "too_many_ike_sas",
+    /// More IKE SAs with one address, or one /64 of IPv6, than are kept.
+    TooManyOfSource = "too_many_of_source",
+    /// More IKE SAs of a key that any identity may have than are kept: it was told to try later.
+    TooManyOfSharedKey = "too_many_of_shared_key",
     /// An IKE_SA_INIT without a cookie, while they are demanded: it was answered with one.
     NoCookie = "no_cookie",
     /// An IKE_SA_INIT that cannot be agreed to: it was answered with the reason.

@@ -1,11 +1,18 @@
 //! All IKE SAs of a host, by SPI: what arrives goes to the one that it belongs to, strangers are kept within bounds.
 
+mod hints;
+mod reconfigure;
+
 use std::time::{Duration, Instant};
 
+use crate::census::Census;
+pub use crate::census::{MAX_OF_SHARED_KEY, MAX_OF_SOURCE};
 use crate::config::{ChildIndex, Config, PeerIndex};
 use crate::cookie::Cookies;
 use crate::drops::{DropReason, Drops};
 use crate::event::{EndReason, Event, Path};
+pub use crate::hint::HINTS_PER_SECOND;
+use crate::hint::{self, Budget};
 use crate::initiator::{Attempt, Wanted};
 use crate::lease::Leases;
 use crate::message::body::Identity;
@@ -43,6 +50,8 @@ pub enum AskError {
 pub struct Endpoint<R> {
     table: Table,
     cookies: Cookies,
+    hints_sent: Budget,
+    hints_taken: Budget,
     surroundings: Surroundings<R>,
 }
 
@@ -57,9 +66,9 @@ struct Surroundings<R> {
 }
 
 impl<R: Random> Surroundings<R> {
-    fn context(&mut self, now: Instant) -> Context<'_> {
+    fn context<'a>(&'a mut self, now: Instant, census: &'a Census) -> Context<'a> {
         let Self { config, random, clock, spis, leases, out } = self;
-        Context { now, unix_time: clock.at(now), config, random, spis, leases, out }
+        Context { now, unix_time: clock.at(now), config, random, spis, leases, census, out }
     }
 }
 
@@ -79,7 +88,8 @@ impl<R: Random> Endpoint<R> {
         let (spis, out) = (Spis::new(&mut random), Output::new(config.nat_port));
         let (clock, leases) = Default::default();
         let surroundings = Surroundings { config, random, clock, spis, leases, out };
-        Self { table: Table::default(), cookies: Cookies::default(), surroundings }
+        let (table, cookies, hints_sent, hints_taken) = Default::default();
+        Self { table, cookies, hints_sent, hints_taken, surroundings }
     }
 
     /// Says how long after the beginning of 1970 (UTC) it is now: certificates are valid for a time. To be said again when
@@ -145,9 +155,22 @@ impl<R: Random> Endpoint<R> {
         self.ask(now, ike, |_, _| Ok(Task::DeleteIke))
     }
 
-    /// Asks the other end whether it is there, say because nothing comes from it any more.
+    /// Asks the other end whether it is there, say because nothing comes from it any more. A request that it has not answered
+    /// so far asks as well.
     pub fn check_liveness(&mut self, now: Instant, ike: IkeSpi) -> Result<(), AskError> {
+        if self.table.established(ike).is_some_and(|sa| sa.is_live() && sa.is_asking()) {
+            return Ok(());
+        }
         self.ask(now, ike, |_, _| Ok(Task::Liveness))
+    }
+
+    /// Where the two ends of an IKE SA are, or of an attempt to have one.
+    pub fn path(&self, ike: IkeSpi) -> Option<Path> {
+        match self.table.get(ike)? {
+            Entry::Attempt(attempt) => Some(attempt.path()),
+            Entry::HalfOpen(_) => None,
+            Entry::Established(sa) => sa.is_live().then_some(sa.path),
+        }
     }
 
     /// Goes on from another address, to the other end's address in the path (MOBIKE, RFC 4555). Only the initiator can, and
@@ -208,6 +231,11 @@ impl<R: Random> Endpoint<R> {
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Instant) {
         while let Some(ike) = self.table.pop_due(now) {
+            let lingered = |sa: &IkeSa| matches!(sa.state, State::Ended { until } if until <= now);
+            if self.table.established(ike).is_some_and(lingered) {
+                self.table.forget(ike);
+                continue;
+            }
             self.with_entry(now, ike, |entry, context| match entry {
                 Entry::Attempt(mut attempt) => match attempt.handle_timeout(context) {
                     None => Some(Entry::Attempt(attempt)),
@@ -221,9 +249,6 @@ impl<R: Random> Endpoint<R> {
                     (half_open.deadline() > context.now).then_some(Entry::HalfOpen(half_open))
                 }
                 Entry::Established(mut sa) => {
-                    if matches!(sa.state, State::Ended { until } if until <= context.now) {
-                        return None;
-                    }
                     sa.handle_timeout(context);
                     Some(Entry::Established(sa))
                 }
@@ -242,7 +267,7 @@ impl<R: Random> Endpoint<R> {
     }
 
     fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
-        let mut context = self.surroundings.context(now);
+        let mut context = self.surroundings.context(now, &self.table.census);
         let attempt = Attempt::new(wanted, &mut context).ok_or(AskError::NotConfigured)?;
         let ike = attempt.spi();
         self.keep(ike, Entry::Attempt(Box::new(attempt)));
@@ -282,9 +307,11 @@ impl<R: Random> Endpoint<R> {
             return;
         }
         let own = if header.from_initiator { header.responder_spi } else { header.initiator_spi };
+        if let Some(spi) = hint::spi_of(message) {
+            return self.take_hint(now, path, spi);
+        }
         if self.table.get(own).is_none() {
-            self.surroundings.out.drops.count(DropReason::UnknownSpi);
-            return;
+            return self.answer_unknown(now, path, message);
         }
         let after = match self.table.get(own) {
             Some(Entry::HalfOpen(_)) => self.authenticate(now, own, path, message),
@@ -358,12 +385,13 @@ impl<R: Random> Endpoint<R> {
     /// Whether an attempt is about the only IKE SA with its peer, so that it may say so (INITIAL_CONTACT).
     fn has_none_with_peer_of(&self, ike: IkeSpi) -> bool {
         let Some(Entry::Attempt(attempt)) = self.table.get(ike) else { return false };
-        !self.table.all_established().any(|sa| sa.peer == attempt.peer && sa.is_live())
+        let counts = |sa: &IkeSa| sa.peer == attempt.peer && sa.is_live() && !sa.is_silent();
+        !self.table.all_established().any(counts)
     }
 
     fn answer_init(&mut self, now: Instant, path: Path, message: &Message<'_>) {
         let initiator = (message.header().initiator_spi, path.remote);
-        let mut context = self.surroundings.context(now);
+        let mut context = self.surroundings.context(now, &self.table.census);
         match self.table.of_initiator(&initiator) {
             Some(Entry::HalfOpen(half_open)) if half_open.repeat(message.bytes(), path, &mut context) => {
                 return;
@@ -377,6 +405,9 @@ impl<R: Random> Endpoint<R> {
         }
         if self.table.is_full() {
             return context.out.drops.count(DropReason::TooManyIkeSas);
+        }
+        if self.table.census.of_source(path.remote.ip()) >= MAX_OF_SOURCE {
+            return context.out.drops.count(DropReason::TooManyOfSource);
         }
         let demanded = self.table.half_open() >= context.config.cookies_from;
         let cookies = demanded.then_some(&mut self.cookies);
@@ -396,7 +427,7 @@ impl<R: Random> Endpoint<R> {
     /// than the message was.
     fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
         self.surroundings.out.drops.count(error.into());
-        let mut context = self.surroundings.context(now);
+        let mut context = self.surroundings.context(now, &self.table.census);
         let Some(header) = Header::of_any_version(bytes).filter(|header| !header.is_response) else { return };
         if bytes.len() < SHORT_ANSWER {
             return;
@@ -439,7 +470,7 @@ impl<R: Random> Endpoint<R> {
         change: impl FnOnce(Entry, &mut Context<'_>) -> Option<Entry>,
     ) {
         let Some(entry) = self.table.take(ike) else { return };
-        let mut changed = change(entry, &mut self.surroundings.context(now));
+        let mut changed = change(entry, &mut self.surroundings.context(now, &self.table.census));
         let follow_ups = match &mut changed {
             Some(Entry::Established(sa)) => std::mem::take(&mut sa.follow_ups),
             _ => Vec::new(),
@@ -451,7 +482,7 @@ impl<R: Random> Endpoint<R> {
         for follow_up in follow_ups {
             match follow_up {
                 FollowUp::Born(mut sa) => {
-                    sa.begin(&mut self.surroundings.context(now));
+                    sa.begin(&mut self.surroundings.context(now, &self.table.census));
                     let (ike, peer, identity) = (sa.spi(), sa.peer, sa.identity.clone());
                     self.keep(ike, Entry::Established(sa));
                     self.bound(now, peer, &identity);
@@ -467,11 +498,11 @@ impl<R: Random> Endpoint<R> {
     fn adopt(&mut self, now: Instant, to: IkeSpi, heritage: Heritage) {
         match self.table.take(to) {
             Some(Entry::Established(mut sa)) => {
-                sa.adopt(heritage, &mut self.surroundings.context(now));
+                sa.adopt(heritage, &mut self.surroundings.context(now, &self.table.census));
                 self.keep(to, Entry::Established(sa));
             }
             // It has ended, and lingered, in between.
-            _ => heritage.orphaned(to, &mut self.surroundings.context(now)),
+            _ => heritage.orphaned(to, &mut self.surroundings.context(now, &self.table.census)),
         }
     }
 
@@ -505,4 +536,79 @@ enum After {
     Bound,
     Retire(IkeSpi),
     EndOthers { begun_at: Instant },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::census::Counted;
+    use crate::config::{ChildConfig, Mode, PeerConfig};
+    use crate::crypto::secret::Secret;
+    use crate::message::traffic_selector::TrafficSelector;
+    use crate::random::Repeatable;
+
+    fn name(name: &str) -> Identity {
+        Identity::Fqdn(name.to_owned())
+    }
+
+    /// One that anybody with the key may talk to.
+    fn gateway() -> Endpoint<Repeatable> {
+        Endpoint::new(Config::new(vec![peer("gateway", None)]), Repeatable::new(1))
+    }
+
+    fn peer(local: &str, remote: Option<&str>) -> PeerConfig {
+        let mut peer = PeerConfig::new(name(local), remote.map(name), Secret::new(b"everybody's".to_vec()));
+        let any = || vec![TrafficSelector::ANY_IPV6];
+        peer.children.push(ChildConfig::new(Mode::Tunnel, any(), any()));
+        peer
+    }
+
+    /// Begins as this identity, and says whether the gateway has taken it.
+    fn begins(gateway: &mut Endpoint<Repeatable>, identity: &str, number: u64) -> bool {
+        let now = Instant::now();
+        let config = Config::new(vec![peer(identity, Some("gateway"))]);
+        let mut client = Endpoint::new(config, Repeatable::new(number));
+        let path = Path {
+            local: "[2001:db8:5::1]:500".parse().unwrap(),
+            remote: "[2001:db8::1]:500".parse().unwrap(),
+        };
+        client.initiate(now, PeerIndex(0), path).unwrap();
+        while let Some(request) = client.poll_transmit() {
+            gateway.receive(now, Path { local: path.remote, remote: path.local }, &request.payload);
+            while let Some(answer) = gateway.poll_transmit() {
+                client.receive(now, path, &answer.payload);
+            }
+        }
+        std::iter::from_fn(|| client.poll_event()).any(|event| matches!(event, Event::IkeUp { .. }))
+    }
+
+    fn count(gateway: &mut Endpoint<Repeatable>, number: usize, address: impl Fn(u128) -> u128) {
+        for number in 0..number {
+            let address = std::net::Ipv6Addr::from_bits(address(number as u128)).into();
+            let identity = name(&number.to_string());
+            gateway.table.census.add(Counted { peer: PeerIndex(0), identity: &identity, address });
+        }
+    }
+
+    #[test]
+    fn identities_that_somebody_invents_with_a_key_do_not_take_all_and_those_that_are_there_come_back() {
+        let mut gateway = gateway();
+        count(&mut gateway, MAX_OF_SHARED_KEY - 1, |number| number << 64);
+        assert!(begins(&mut gateway, "first", 2));
+        assert!(!begins(&mut gateway, "second", 3));
+        assert_eq!(gateway.drops().of(DropReason::TooManyOfSharedKey), 1);
+        assert!(begins(&mut gateway, "first", 4), "who is there already may begin anew");
+    }
+
+    #[test]
+    fn one_address_does_not_take_all() {
+        let mut gateway = gateway();
+        let source = 0x2001_0db8_0005_0000_u128 << 64;
+        count(&mut gateway, MAX_OF_SOURCE, |number| source + number);
+        assert!(!begins(&mut gateway, "first", 2));
+        assert_eq!(gateway.drops().of(DropReason::TooManyOfSource), 1);
+        let mut gateway = self::gateway();
+        count(&mut gateway, MAX_OF_SOURCE, |number| (source + (1 << 64)) + number);
+        assert!(begins(&mut gateway, "first", 2));
+    }
 }

@@ -194,6 +194,13 @@ pub enum Event {
         /// What it said.
         notify: NotifyType,
     },
+    /// The other end of an IKE SA has not answered for some seconds: it may have lost its memory. The IKE SA stays as it is,
+    /// until the last retransmission; who cannot wait may begin another one, and
+    /// [`abandon`](crate::Endpoint::abandon) this one once that is there. Told once in each silence.
+    Silent {
+        /// Which one.
+        ike: IkeSpi,
+    },
     /// The two ends of an IKE SA and its children are elsewhere from now on.
     PathChanged {
         /// The IKE SA.

@@ -133,6 +133,16 @@ impl Attempt {
         self.again_at = context.now + retransmit_after(1);
     }
 
+    /// Where the two ends are, as the attempt has begun.
+    pub(crate) fn path(&self) -> Path {
+        self.path
+    }
+
+    /// The other end may have come back: what is repeated only after long is repeated soon.
+    pub(crate) fn hurry(&mut self, now: Instant) {
+        self.again_at = self.again_at.min(now + retransmit_after(1));
+    }
+
     /// When something is to be done.
     pub(crate) fn deadline(&self) -> Instant {
         self.give_up_at().map_or(self.again_at, |give_up_at| give_up_at.min(self.again_at))

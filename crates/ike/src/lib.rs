@@ -103,6 +103,7 @@
 #![forbid(unsafe_code)]
 
 mod auth;
+mod census;
 pub mod certificate;
 mod channel;
 mod child;
@@ -112,6 +113,7 @@ pub mod crypto;
 mod drops;
 pub mod endpoint;
 pub mod event;
+mod hint;
 mod initiator;
 pub mod keys;
 pub mod lease;

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use crate::census::Census;
 use crate::config::Config;
 use crate::drops::Drops;
 use crate::event::{Event, Path};
@@ -65,5 +66,7 @@ pub(crate) struct Context<'a> {
     pub(crate) random: &'a mut dyn Random,
     pub(crate) spis: &'a mut Spis,
     pub(crate) leases: &'a mut Leases,
+    /// Of all IKE SAs but that which is just changed.
+    pub(crate) census: &'a Census,
     pub(crate) out: &'a mut Output,
 }

@@ -4,9 +4,10 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::auth::{self, Transcript};
+use crate::census::MAX_OF_SHARED_KEY;
 use crate::channel::{Channel, Opened};
 use crate::child::{self, Agreed, Asked, Refusal, find, has_notify, notifies};
-use crate::config::{Assigned, PeerConfig, PeerIndex};
+use crate::config::{Assigned, Authentication, PeerConfig, PeerIndex};
 use crate::cookie::Cookies;
 use crate::crypto::group::KeyPair;
 use crate::drops::DropReason;
@@ -272,6 +273,17 @@ impl HalfOpen {
         if has_come_about(self.channel.initiator_spi, index, &identity) {
             context.out.drops.count(DropReason::Unexpected);
             return Ok(None);
+        }
+
+        // Whoever knows a key that is everybody's may invent identities: those that are there already go first.
+        let is_anybody = peer.remote.is_none() && matches!(peer.authentication, Authentication::SharedKey(_));
+        let census = context.census;
+        if is_anybody
+            && census.of_peer(index) >= MAX_OF_SHARED_KEY
+            && census.of_identity(index, &identity) == 0
+        {
+            context.out.drops.count(DropReason::TooManyOfSharedKey);
+            return Err(NotifyType::TEMPORARY_FAILURE.into());
         }
 
         let mut answer = Builder::new();

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use crate::census::{Census, Counted};
 use crate::config::{Config, PeerIndex};
 use crate::initiator::Attempt;
 use crate::message::body::Identity;
@@ -54,6 +55,8 @@ impl Entry {
 #[derive(Debug, Default)]
 pub(crate) struct Table {
     entries: HashMap<IkeSpi, Entry>,
+    /// Of the IKE SAs among them.
+    pub(crate) census: Census,
     /// When each entry is to be looked at, as far as it has a time.
     timers: BTreeSet<(Instant, IkeSpi)>,
     due_at: HashMap<IkeSpi, Instant>,
@@ -86,6 +89,20 @@ impl Table {
         self.entries.values().filter_map(Entry::established)
     }
 
+    /// All names that are in use.
+    pub(crate) fn names(&self) -> Vec<IkeSpi> {
+        self.entries.keys().copied().collect()
+    }
+
+    /// Names of attempts of a kind.
+    pub(crate) fn attempts(&self, is_meant: impl Fn(&Attempt) -> bool) -> Vec<IkeSpi> {
+        let attempt = |(ike, entry): (&IkeSpi, &Entry)| match entry {
+            Entry::Attempt(attempt) if is_meant(attempt) => Some(*ike),
+            _ => None,
+        };
+        self.entries.iter().filter_map(attempt).collect()
+    }
+
     /// What came of an initiator's request.
     pub(crate) fn of_initiator(&self, initiator: &Initiator) -> Option<&Entry> {
         self.get(*self.initiators.get(initiator)?)
@@ -116,19 +133,18 @@ impl Table {
     /// Of the IKE SAs of an identity, the one that is to go since there are more than it may have: one that is of no use any
     /// more, or else the oldest.
     pub(crate) fn surplus_of(&self, peer: PeerIndex, identity: &Identity) -> Option<IkeSpi> {
-        let of_it = |sa: &&IkeSa| sa.peer == peer && sa.identity == *identity;
-        let all: Vec<_> = self.all_established().filter(of_it).collect();
         let limit = if self.is_full() { OF_IDENTITY_WHEN_FULL } else { MAX_OF_IDENTITY };
-        if all.len() <= limit {
+        if self.census.of_identity(peer, identity) <= limit {
             return None;
         }
+        let of_it = |sa: &&IkeSa| sa.peer == peer && sa.identity == *identity;
         let use_of = |sa: &&IkeSa| match sa.state {
             State::Ended { .. } => 0,
             State::Replaced { .. } => 1,
             State::Closing => 2,
             State::Up => 3,
         };
-        all.into_iter().min_by_key(|sa| (use_of(sa), sa.since)).map(IkeSa::spi)
+        self.all_established().filter(of_it).min_by_key(|sa| (use_of(sa), sa.since)).map(IkeSa::spi)
     }
 
     /// The next time that an entry is to be looked at.
@@ -147,18 +163,26 @@ impl Table {
     pub(crate) fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
         let entry = self.entries.remove(&ike)?;
         self.half_open -= usize::from(entry.is_half_open());
+        if let Some(sa) = entry.established() {
+            self.census.remove(counted(sa));
+        }
         Some(entry)
     }
 
     pub(crate) fn keep(&mut self, ike: IkeSpi, entry: Entry, config: &Config) {
         let due = entry.deadline(config);
         self.half_open += usize::from(entry.is_half_open());
+        if let Some(sa) = entry.established() {
+            self.census.add(counted(sa));
+        }
         self.entries.insert(ike, entry);
         self.set_timer(ike, due);
     }
 
     pub(crate) fn forget(&mut self, ike: IkeSpi) {
-        self.take(ike);
+        if let Some(Entry::Established(sa)) = self.take(ike) {
+            self.census.forget(counted(&sa));
+        }
         if let Some(initiator) = self.initiator_of.remove(&ike)
             && self.initiators.get(&initiator) == Some(&ike)
         {
@@ -176,4 +200,8 @@ impl Table {
             self.timers.insert((due, ike));
         }
     }
+}
+
+fn counted(sa: &IkeSa) -> Counted<'_> {
+    Counted { peer: sa.peer, identity: &sa.identity, address: sa.path.remote.ip() }
 }

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use ike::DropReason;
+use ike::endpoint::HINTS_PER_SECOND;
 use ike::event::Path;
+use ike::message::body::Notify;
 use ike::message::builder::Builder;
 use ike::message::{Header, Message};
 use ike::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
@@ -140,7 +142,11 @@ fn forged_messages_with_the_spis_of_an_ike_sa_do_nothing_to_it() {
         }
     }
     assert_eq!((world.a.events.len(), world.b.events.len()), events);
-    assert_eq!(world.sent.len(), sent, "no answers either");
+    let is_hint = |sent: &ike::Transmit| message(sent).len() == 36 && header(sent).1;
+    assert!(
+        world.sent[sent..].iter().all(|(_, sent)| is_hint(sent)),
+        "what strangers are told, and nothing else"
+    );
     works(&mut world);
 }
 
@@ -238,7 +244,7 @@ proptest! {
 }
 
 #[test]
-fn an_unknown_spi_is_answered_with_silence() {
+fn an_unknown_spi_is_answered_with_a_hint_and_so_many_in_a_second() {
     let mut world = World::new(1);
     let mut payloads = Builder::new();
     payloads.delete_ike();
@@ -250,7 +256,24 @@ fn an_unknown_spi_is_answered_with_silence() {
         is_response: false,
         message_id: MessageId(2),
     });
-    world.inject(Side::B, from_stranger(1), &stray);
-    assert!(world.sent.is_empty());
-    assert_eq!(world.b.endpoint.drops().of(DropReason::UnknownSpi), 1);
+    for _ in 0..10 * HINTS_PER_SECOND {
+        world.inject(Side::B, from_stranger(1), &stray);
+    }
+    assert_eq!(world.sent.len(), HINTS_PER_SECOND as usize);
+    let hint = Message::parse(message(&world.sent[0].1)).unwrap();
+    let kind = Notify::parse(hint.payloads().find(PayloadType::NOTIFY).unwrap().body).unwrap().kind;
+    assert_eq!((kind, hint.header().message_id), (NotifyType::INVALID_IKE_SPI, MessageId(2)));
+    assert!(hint.bytes().len() <= stray.len());
+    assert_eq!(world.b.endpoint.drops().of(DropReason::UnknownSpi), u64::from(10 * HINTS_PER_SECOND));
+    // Nobody is told anything about an answer, or about less than what that would take.
+    let answer = Message::parse(&stray).unwrap().header();
+    let answer = Builder::new().finish(&Header { is_response: true, ..answer });
+    world.now += Duration::from_secs(1);
+    world.inject(Side::B, from_stranger(1), &answer);
+    world.inject(
+        Side::B,
+        from_stranger(1),
+        &Builder::new().finish(&Message::parse(&stray).unwrap().header()),
+    );
+    assert_eq!(world.sent.len(), HINTS_PER_SECOND as usize);
 }

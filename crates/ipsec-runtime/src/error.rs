@@ -13,6 +13,14 @@ pub enum Error {
         "{0}: there is another route to it (`ip route get` shows which): remove that, or list the two halves of {0}"
     )]
     RouteExists(ipnet::IpNet),
+    /// Somebody else listens there.
+    #[error("UDP port {ports} is in use: {who}")]
+    PortTaken {
+        /// Which ones.
+        ports: String,
+        /// Who has one of them, and what to do.
+        who: String,
+    },
     /// What only `up` or nobody does.
     #[error("{0}")]
     NotCarried(String),

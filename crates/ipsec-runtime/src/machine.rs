@@ -209,12 +209,6 @@ impl Machine {
         self.priority = Priority::new(true);
     }
 
-    /// Another carrier takes the place of this one, of which nothing is left to be sent.
-    pub(crate) fn replace(&mut self, carrier: Carrier<System>) {
-        self.flush();
-        self.carrier = carrier;
-    }
-
     /// Waits for something else, too.
     pub(crate) fn also_wait_for(&self, fd: impl AsFd, token: u64) -> linux::Result<()> {
         debug_assert!(token > NAT && token < TUN && !(RAW..RAW + MAX_RAW).contains(&token));

@@ -8,25 +8,12 @@ use crate::carrier::{Ends, NotReached};
 
 /// Asks the resolver, if the remote has a name, and the kernel's routes. The resolver may take its time.
 pub fn ends(local: Option<IpAddr>, place: &Place) -> Result<Ends, NotReached> {
-    marked_ends(local, place, 0)
-}
-
-/// The same for sockets with a mark, for which there may be other routes.
-pub fn marked_ends(local: Option<IpAddr>, place: &Place, mark: u32) -> Result<Ends, NotReached> {
-    let candidates = match place {
-        Place::Address(address) => vec![*address],
-        Place::Name(name) => (name.as_str(), ike::NAT_PORT)
-            .to_socket_addrs()
-            .map_err(|error| NotReached(format!("{name}: {error}")))?
-            .map(|address| address.ip())
-            .collect(),
-    };
     let mut why = NotReached("it has no address".to_owned());
-    for remote in candidates {
+    for remote in addresses(place)? {
         match local {
             Some(local) if local.is_ipv4() == remote.is_ipv4() => return Ok(Ends { local, remote }),
             Some(local) => why = NotReached(format!("{remote} is of another IP version than {local}")),
-            None => match source_towards(remote, mark) {
+            None => match source_towards(remote) {
                 Ok(local) => return Ok(Ends { local, remote }),
                 Err(error) => why = NotReached(format!("{remote}: {error}")),
             },
@@ -35,14 +22,23 @@ pub fn marked_ends(local: Option<IpAddr>, place: &Place, mark: u32) -> Result<En
     Err(why)
 }
 
+/// Asks the resolver, if the remote has a name.
+pub fn addresses(place: &Place) -> Result<Vec<IpAddr>, NotReached> {
+    match place {
+        Place::Address(address) => Ok(vec![*address]),
+        Place::Name(name) => {
+            let found = (name.as_str(), ike::NAT_PORT).to_socket_addrs();
+            let found = found.map_err(|error| NotReached(format!("{name}: {error}")))?;
+            Ok(found.map(|address| address.ip()).collect())
+        }
+    }
+}
+
 /// The address that a socket gets which is connected: nothing is sent.
-fn source_towards(remote: IpAddr, mark: u32) -> std::io::Result<IpAddr> {
+fn source_towards(remote: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if remote.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;
-    if mark != 0 {
-        linux::mark::set(&socket, mark).map_err(|error| error.source)?;
-    }
     socket.connect(SocketAddr::new(remote, ike::NAT_PORT))?;
     Ok(socket.local_addr()?.ip())
 }

@@ -31,25 +31,30 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
 /// Reads a file that holds a secret. A file that others than its owner may read, or that belongs to somebody else
 /// than root and the user of this process, is refused. Erasing what was read is the caller's business.
 pub fn read_private(path: &Path) -> Result<Vec<u8>> {
-    let shown = path.display();
+    let file = open_private(path, MAX_PRIVATE)?;
+    let mut content = Vec::new();
+    file.take(MAX_PRIVATE).read_to_end(&mut content).context(|| format!("read {}", path.display()))?;
+    Ok(content)
+}
+
+/// Opens such a file, of at most so many bytes.
+pub fn open_private(path: &Path, longest: u64) -> Result<File> {
     let file = OpenOptions::new()
         .read(true)
         // A pipe in place of the file must not hold us up.
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
         .open(path)
-        .context(|| format!("open {shown}"))?;
-    check_private(&file, path)?;
-    let mut content = Vec::new();
-    file.take(MAX_PRIVATE).read_to_end(&mut content).context(|| format!("read {shown}"))?;
-    Ok(content)
+        .context(|| format!("open {}", path.display()))?;
+    check_private(&file, path, longest)?;
+    Ok(file)
 }
 
-fn check_private(file: &File, path: &Path) -> Result<()> {
+fn check_private(file: &File, path: &Path, longest: u64) -> Result<()> {
     let shown = path.display();
     let metadata = file.metadata().context(|| format!("fstat {shown}"))?;
     let refuse = |reason: String| Err(Error::other(format!("{shown} is to hold a secret"), reason));
-    if !metadata.is_file() || metadata.len() > MAX_PRIVATE {
-        return refuse(format!("not a plain file of at most {MAX_PRIVATE} bytes"));
+    if !metadata.is_file() || metadata.len() > longest {
+        return refuse(format!("not a plain file of at most {longest} bytes"));
     }
     let mode = metadata.mode() & 0o7777;
     if mode & 0o077 != 0 {

@@ -12,6 +12,7 @@
 //! | [`ruleset`] | news of changes to tables of nftables |
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
+//! | [`outside`], [`inside`] | the table that keeps what is behind a tunnel off other interfaces: moving-target, IPsec |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`icmp_tap`] | ICMP messages as they come in by an interface, before any firewall |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
@@ -54,6 +55,7 @@ pub mod event;
 pub mod file;
 pub mod hosts;
 pub mod icmp_tap;
+pub mod inside;
 pub mod jail;
 pub mod mark;
 pub mod memory;

@@ -293,18 +293,18 @@ impl Journal {
     }
 
     fn take<T>(&mut self, step: Step, act: impl FnOnce() -> Result<T>) -> Result<T> {
+        // What is done once more is in the file already, which does not grow by it.
+        if self.done.contains(&step) {
+            return act();
+        }
         self.append(&Line::Did(step.clone()))?;
         match act() {
             Ok(made) => {
-                if !self.done.contains(&step) {
-                    self.done.push(step);
-                }
+                self.done.push(step);
                 Ok(made)
             }
             Err(error) => {
-                if !self.done.contains(&step) {
-                    self.strike_out(step)?;
-                }
+                self.strike_out(step)?;
                 Err(error)
             }
         }

@@ -334,7 +334,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Pubkey => tunnel_keys::public_of_stdin()?,
         Command::Genpsk => tunnel_keys::generate_preshared()?,
         Command::Check { file } if config::ipsec::is_ipsec(&file) => {
-            print(check::ipsec::describe(&file, &load_ipsec(&file)?))?;
+            let config = load_ipsec(&file)?;
+            let refused = ipsec_runtime::check(&config).err().map(|why| why.to_string());
+            print(check::ipsec::describe(&file, &config, refused.as_deref()))?;
+            if let Some(why) = refused {
+                return Err(Failure::Message(format!("`sidestep ipsec up` would refuse this: {why}")));
+            }
         }
         Command::Check { file } => {
             let config = load(&file)?;

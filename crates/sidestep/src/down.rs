@@ -34,7 +34,10 @@ pub(crate) fn run(socket: &Path, open: bool) -> Result<(), Failure> {
     }
     let routes = tunnel_runtime::open_up(socket)?;
     match (ended, routes) {
-        (false, 0) => print(format_args!("{name}: there is no tunnel, and it has left nothing closed\n")),
+        (false, 0) => {
+            let what = "there is no tunnel of this name, and none has left anything closed: `ls /run/sidestep` shows those that there are";
+            Err(Failure::Message(format!("{name}: {what}")))
+        }
         _ => print(format_args!("{name}: down; what it carried leaves in clear, where other routes lead\n")),
     }
 }

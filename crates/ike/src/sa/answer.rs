@@ -99,6 +99,7 @@ impl IkeSa {
             answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
             return;
         }
+        let before = (self.path, self.nat);
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
         let claimed = self.nat.claimed;
         if let Some(nat) = nat::detect(initiator, responder, payloads, path, claimed) {
@@ -106,7 +107,10 @@ impl IkeSa {
             nat::announce(answer, initiator, responder, path, claimed);
         }
         self.path = path;
-        context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
+        // Behind a NAT, an end says again and again where it is.
+        if (self.path, self.nat) != before {
+            context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
+        }
     }
 
     /// Removes the child that the other end receives with this SPI, and returns this end's SPI to be deleted, too.

@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use super::{Begin, IkeSa, State};
+use crate::census::Census;
 use crate::channel::{Channel, Opened};
 use crate::config::{ChildConfig, Config, Mode, NAT_PORT, PeerConfig, PeerIndex};
 use crate::crypto::secret::Secret;
@@ -49,6 +50,7 @@ impl Ends {
             random: &mut random,
             spis: &mut spis,
             leases: &mut leases,
+            census: &Census::default(),
             out: &mut out,
         };
         let place = (Self::path(), Nat::default());
@@ -70,6 +72,7 @@ impl Ends {
             random: &mut self.random,
             spis: &mut self.spis,
             leases: &mut self.leases,
+            census: &Census::default(),
             out: &mut self.out,
         };
         act(&mut self.sa, &mut context)

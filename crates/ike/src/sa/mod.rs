@@ -8,13 +8,17 @@
 //! | [`response`] | takes the other end's responses |
 //! | [`answer`] | answers the other end's requests |
 //! | [`handover`] | children move to the IKE SA that replaces this one |
+//! | [`reassign`] | another configuration is in force |
+//! | [`silence`] | the other end does not answer |
 
 mod answer;
 #[cfg(test)]
 mod fixture;
 mod handover;
+mod reassign;
 mod request;
 mod response;
+mod silence;
 
 use std::collections::VecDeque;
 use std::net::IpAddr;
@@ -27,6 +31,7 @@ use crate::child::{Agreed, Child, PeerRekey, Refusal, Surroundings};
 use crate::config::{PeerConfig, PeerIndex};
 use crate::drops::DropReason;
 use crate::event::{EndReason, Event, Nat, Path};
+use crate::hint;
 use crate::message::body::Identity;
 use crate::message::builder::Builder;
 use crate::message::{Message, ParseError, Payloads};
@@ -159,6 +164,9 @@ pub(crate) struct IkeSa {
     expected: MessageId,
     last_answer: Vec<Vec<u8>>,
     last_heard: Instant,
+    /// The host was told that the other end does not answer.
+    silent: bool,
+    hinted_at: Option<Instant>,
     rekey_at: Option<Instant>,
     /// When it ends, replaced or not.
     expires_at: Option<Instant>,
@@ -215,6 +223,8 @@ impl IkeSa {
             expected: begin.expected,
             last_answer: begin.last_answer,
             last_heard: now,
+            silent: false,
+            hinted_at: None,
             rekey_at,
             expires_at: rekey_after.and_then(|after| expiry(now, after)),
             expired: false,
@@ -237,6 +247,7 @@ impl IkeSa {
     /// The other end is there.
     pub(crate) fn saw_traffic(&mut self, now: Instant) {
         self.last_heard = self.last_heard.max(now);
+        self.silent = false;
     }
 
     /// Begins with what waits, after a rekey.
@@ -275,7 +286,7 @@ impl IkeSa {
         if !self.channel.is_from_peer(&header) {
             context.out.drops.count(DropReason::UnknownSpi);
         } else if header.is_response {
-            self.receive_response(message, context);
+            self.receive_response(message, path, context);
         } else {
             self.receive_request(message, path, context);
         }
@@ -300,7 +311,7 @@ impl IkeSa {
             Ok(Opened::Fragment) => return,
             Err(reason) => return context.out.drops.count(reason),
         };
-        self.last_heard = context.now;
+        self.saw_traffic(context.now);
         self.follow_nat(path, context.out);
 
         let mut answer = Builder::new();
@@ -328,7 +339,7 @@ impl IkeSa {
         }
     }
 
-    fn receive_response(&mut self, message: &Message<'_>, context: &mut Context<'_>) {
+    fn receive_response(&mut self, message: &Message<'_>, path: Path, context: &mut Context<'_>) {
         let header = message.header();
         let awaited =
             |flying: &InFlight| flying.id == header.message_id && flying.exchange == header.exchange;
@@ -339,9 +350,13 @@ impl IkeSa {
         let (first, content) = match self.channel.open(message) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return,
+            Err(_) if hint::is_of_unknown_ike_spi(message) && path.remote == self.path.remote => {
+                context.out.drops.count(DropReason::Hint);
+                return self.doubt_by_answer(context.out);
+            }
             Err(reason) => return context.out.drops.count(reason),
         };
-        self.last_heard = context.now;
+        self.saw_traffic(context.now);
         let Some(flying) = self.in_flight.take() else { return };
         let end = match Payloads::parse(first, &content) {
             Ok(payloads) => self.take_response(flying.request, payloads, context),
@@ -402,6 +417,7 @@ impl IkeSa {
             flying.tries += 1;
             flying.again_at = now + retransmit_after(flying.tries);
             context.out.send_all(self.path, &flying.datagrams);
+            self.doubt_by_silence(context.out);
         }
         let due = |at: &mut Option<Instant>| at.take_if(|at| *at <= now).is_some();
         if self.state == State::Up {

@@ -2,7 +2,7 @@
 //!
 //! This file and `sa` need each other: an IKE SA keeps tasks and the request in flight, and is what makes them.
 
-use super::{IkeSa, State};
+use super::{IkeSa, Mobility, State};
 use crate::child::{ChildOffer, PeerRekey};
 use crate::config::ChildIndex;
 use crate::crypto::group::{Group, KeyPair};
@@ -63,6 +63,8 @@ pub(crate) enum Request {
         /// What the other end is to repeat, to show that it receives there (RFC 4555 §3.7).
         cookie: [u8; 16],
         path: Path,
+        /// It is elsewhere; otherwise it only says again where it is.
+        moves: bool,
     },
 }
 
@@ -85,10 +87,10 @@ impl IkeSa {
     ) -> Option<(ExchangeType, Builder, Request)> {
         let mut payloads = Builder::new();
         let config = context.config;
-        let peer = config.peers.get(self.peer.0)?;
+        let peer = config.peers.get(self.peer.0);
         match task {
             Task::CreateChild { index, group } => {
-                let offer = ChildOffer::new(peer, self.path, index, false, group, context)?;
+                let offer = ChildOffer::new(peer?, self.path, index, false, group, context)?;
                 let nonce = random::bytes::<NONCE>(context.random).to_vec();
                 offer.write(&mut payloads, Some(&nonce));
                 let again = group.is_some();
@@ -101,7 +103,7 @@ impl IkeSa {
                     return None;
                 }
                 child.rekey_at = None;
-                let offer = ChildOffer::new(peer, self.path, child.index, false, group, context)?;
+                let offer = ChildOffer::new(peer?, self.path, child.index, false, group, context)?;
                 let nonce = random::bytes::<NONCE>(context.random).to_vec();
                 payloads.child_notify(NotifyType::REKEY_SA, child.protocol.id(), old);
                 offer.write(&mut payloads, Some(&nonce));
@@ -137,14 +139,18 @@ impl IkeSa {
                 payloads.delete_ike();
                 Some((ExchangeType::INFORMATIONAL, payloads, Request::DeleteIke))
             }
-            Task::Liveness => Some((ExchangeType::INFORMATIONAL, payloads, Request::Liveness)),
-            Task::Move => {
+            // Behind a NAT that has forgotten this end, the other end does not know where it is: RFC 4555 §3.8.
+            Task::Liveness if !(self.mobility == Mobility::Leads && self.nat.local) => {
+                Some((ExchangeType::INFORMATIONAL, payloads, Request::Liveness))
+            }
+            Task::Liveness | Task::Move => {
                 let (cookie, path) = (random::bytes::<16>(context.random), self.path);
                 let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
                 payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
                 nat::announce(&mut payloads, initiator, responder, path, self.nat.claimed);
                 payloads.notify(NotifyType::COOKIE2, &cookie);
-                Some((ExchangeType::INFORMATIONAL, payloads, Request::Move { cookie, path }))
+                let moves = task == Task::Move;
+                Some((ExchangeType::INFORMATIONAL, payloads, Request::Move { cookie, path, moves }))
             }
         }
     }

@@ -55,13 +55,22 @@ impl IkeSa {
                 return Some(if self.expired { EndReason::Expired } else { EndReason::Deleted });
             }
             Request::Liveness => {}
-            Request::Move { cookie, path } => self.moved(&cookie, path, payloads, context),
+            Request::Move { cookie, path, moves } => {
+                self.moved(&cookie, path, moves, payloads, context);
+            }
         }
         None
     }
 
     /// The other end has followed, or has refused to, in which case nothing is said to the host.
-    fn moved(&mut self, cookie: &[u8], path: Path, payloads: Payloads<'_>, context: &mut Context<'_>) {
+    fn moved(
+        &mut self,
+        cookie: &[u8],
+        path: Path,
+        moves: bool,
+        payloads: Payloads<'_>,
+        context: &mut Context<'_>,
+    ) {
         if error_in(payloads).is_some() {
             return;
         }
@@ -77,8 +86,11 @@ impl IkeSa {
         }
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
         let detected = nat::detect(initiator, responder, payloads, path, self.nat.claimed);
-        self.nat = detected.unwrap_or(self.nat);
-        context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
+        let before = self.nat;
+        self.nat = detected.unwrap_or(before);
+        if moves || before != self.nat {
+            context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
+        }
     }
 
     fn child_accepted(

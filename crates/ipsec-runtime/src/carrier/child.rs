@@ -30,6 +30,8 @@ pub(super) struct Child {
     pub(super) heard: Option<Instant>,
     /// When IKE was told so last.
     pub(super) told: Option<Instant>,
+    /// Since when something was sent by it, and nothing has come.
+    pub(super) unanswered: Option<Instant>,
     /// Another one has taken its place.
     pub(super) is_replaced: bool,
 }
@@ -43,3 +45,18 @@ impl Child {
 
 /// How often IKE is told that something comes from the other end.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(5);
+
+/// What is sent and not answered for so long makes IKE ask whether the other end is there: sooner than silence alone does.
+const UNANSWERED_FOR: Duration = Duration::from_secs(5);
+
+impl Child {
+    /// Something is sent by it. True if nothing has come for so long that the other end is to be asked.
+    pub(super) fn sends(&mut self, now: Instant) -> bool {
+        let since = *self.unanswered.get_or_insert(now);
+        let asks = now.saturating_duration_since(since) >= UNANSWERED_FOR;
+        if asks {
+            self.unanswered = Some(now);
+        }
+        asks
+    }
+}

@@ -52,6 +52,15 @@ impl Conversation {
         }
     }
 
+    /// When it begins is as another configuration of it says.
+    pub(super) fn is_to_begin_as(&mut self, new: &Self) {
+        self.remote = new.remote.clone();
+        let is_idle = self.established.is_empty() && self.attempt.is_none() && !self.reaching;
+        if is_idle {
+            (self.begin_at, self.pause) = (new.begin_at, AGAIN_AFTER);
+        }
+    }
+
     pub(super) fn begins_at(&self) -> Option<Instant> {
         self.begin_at.filter(|_| !self.reaching)
     }

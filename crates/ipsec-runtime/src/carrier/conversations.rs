@@ -10,7 +10,7 @@ use ike::numbers::IkeSpi;
 use ike::random::Random;
 
 use super::Carrier;
-use super::conversation::{AGAIN_AFTER, Established};
+use super::conversation::{AGAIN_AFTER, Conversation, Established};
 use super::event::{Ends, Event, NotReached, RemoteIndex};
 use super::keying::told_identity;
 use crate::deliver::Deliver;
@@ -53,7 +53,9 @@ impl<R: Random> Carrier<R> {
                 continue;
             }
             conversation.begin_at = None;
-            if conversation.attempt.is_none() && conversation.established.is_empty() {
+            // One whose other end has lost its memory is begun anew beside what there is.
+            let is_lost = |sa: &Established| self.ike.is_silent(sa.ike);
+            if conversation.attempt.is_none() && conversation.established.iter().all(is_lost) {
                 conversation.reaching = true;
                 self.events.push_back(Event::Reach(RemoteIndex(index)));
             }
@@ -87,6 +89,9 @@ impl<R: Random> Carrier<R> {
         conversation.begin_at = None;
         conversation.pause = AGAIN_AFTER;
         conversation.last_failure = None;
+        if initiated {
+            self.abandon_silent(remote, now);
+        }
         let superfluous = self.superfluous(remote);
         if let Some(superfluous) = superfluous {
             // One that is about to end anyway need not be told.
@@ -103,6 +108,17 @@ impl<R: Random> Carrier<R> {
                 // What is refused now is asked for again by packets.
                 let _ = self.ike.create_child(now, ike, ChildIndex(child));
             }
+        }
+    }
+
+    /// What was silent before another IKE SA has come about is not waited for any more. The other end knows nothing of it, or
+    /// was told that it is gone (INITIAL_CONTACT).
+    fn abandon_silent(&mut self, remote: RemoteIndex, now: Instant) {
+        let Some(conversation) = self.conversations.get(remote.0) else { return };
+        let silent = |sa: &&Established| self.ike.is_silent(sa.ike);
+        let silent: Vec<IkeSpi> = conversation.established.iter().filter(silent).map(|sa| sa.ike).collect();
+        for ike in silent {
+            self.ike.abandon(now, ike);
         }
     }
 
@@ -145,11 +161,21 @@ impl<R: Random> Carrier<R> {
         }
     }
 
-    pub(super) fn initiation_failed(&mut self, ike: IkeSpi, remote: RemoteIndex, why: String, now: Instant) {
-        let Some(conversation) = self.conversations.get_mut(remote.0) else { return };
-        if conversation.attempt == Some(ike) {
-            conversation.attempt = None;
-            self.failed(remote, why, now);
+    pub(super) fn initiation_failed(&mut self, ike: IkeSpi, why: String, now: Instant) {
+        let is_it = |conversation: &Conversation| conversation.attempt == Some(ike);
+        let Some(index) = self.conversations.iter().position(is_it) else { return };
+        self.conversations[index].attempt = None;
+        self.failed(RemoteIndex(index), why, now);
+    }
+
+    /// The other end has not answered for a while. Whoever begins such conversations begins anew.
+    pub(super) fn ike_is_silent(&mut self, ike: IkeSpi, now: Instant) {
+        let has = |conversation: &&mut Conversation| conversation.established.iter().any(|sa| sa.ike == ike);
+        let Some(conversation) = self.conversations.iter_mut().find(has) else { return };
+        if conversation.may_begin() && conversation.attempt.is_none() && !conversation.reaching {
+            conversation.begin_at = Some(now);
+            conversation.pause = AGAIN_AFTER;
+            self.begin_conversations(now);
         }
     }
 

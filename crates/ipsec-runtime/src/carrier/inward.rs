@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use ike::numbers::Spi;
 use ike::random::Random;
 use ipsec::drops::DropReason as IpsecDrop;
 use ipsec::marks::Marks;
@@ -16,7 +17,7 @@ use super::child::{Child, TELL_EVERY};
 use super::received::Received;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
-use crate::outbox::{Via, Way};
+use crate::outbox::Via;
 
 impl<R: Random> Carrier<R> {
     /// Takes datagrams that were received together. Inner packets lie in `arena` when they are delivered.
@@ -41,8 +42,7 @@ impl<R: Random> Carrier<R> {
             if content == Content::Ike
                 && let Some(datagram) = arena.get(at)
             {
-                let way = Way { via: received.via, local: received.local, remote: received.remote };
-                let path = self.path(&way);
+                let path = self.path(&received.way());
                 self.ike.receive(now, path, datagram);
                 // What is right behind an answer may be of the child that it has made.
                 self.settle(now, deliver);
@@ -60,7 +60,7 @@ impl<R: Random> Carrier<R> {
         deliver: &mut dyn Deliver,
     ) {
         let mut each = received.each().peekable();
-        while let Some(at) = each.peek() {
+        while let Some(at) = each.peek().cloned() {
             let Some(spi) = arena.get(at.clone()).and_then(|esp| esp.first_chunk::<4>()).copied() else {
                 self.drops.count(DropReason::Runt);
                 each.next();
@@ -79,7 +79,12 @@ impl<R: Random> Carrier<R> {
             }
             let Some(child) = self.children.get_mut(&number) else {
                 self.ipsec_drops.count(IpsecDrop::NoAssociation);
+                let (length, way) = (at.len(), received.way());
                 each.next();
+                if received.via == Via::Nat {
+                    self.ike.saw_unknown_spi(now, self.path(&way), Spi(number), length);
+                    self.send_messages();
+                }
                 continue;
             };
             let Some(association) = self.engine.get_mut(child.inbound_id) else {
@@ -118,7 +123,7 @@ impl<R: Random> Carrier<R> {
                 hand_over(arena, packet, deliver);
             }
             if is_heard {
-                child.heard = Some(now);
+                (child.heard, child.unanswered) = (Some(now), None);
                 self.engine.used(child.inbound_id, now);
                 if child.told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_EVERY) {
                     child.told = Some(now);

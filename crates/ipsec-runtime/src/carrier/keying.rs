@@ -48,8 +48,8 @@ impl<R: Random> Carrier<R> {
             }
             IkeEvent::IkeRekeyed { old, new } => self.ike_is_rekeyed(old, new),
             IkeEvent::IkeDown { ike, reason } => self.ike_is_down(ike, reason, now),
-            IkeEvent::InitiationFailed { ike, peer, reason } => {
-                self.initiation_failed(ike, RemoteIndex(peer.0), reason.to_string(), now);
+            IkeEvent::InitiationFailed { ike, reason, .. } => {
+                self.initiation_failed(ike, reason.to_string(), now);
             }
             IkeEvent::AuthenticationFailed { remote, claimed } => {
                 let who = claimed.as_ref().map_or_else(|| "somebody".to_owned(), told_identity);
@@ -71,6 +71,7 @@ impl<R: Random> Carrier<R> {
                     self.events.push_back(Event::Failed { remote, why });
                 }
             }
+            IkeEvent::Silent { ike } => self.ike_is_silent(ike, now),
             IkeEvent::PathChanged { ike, path, nat } => self.path_changed(ike, path, nat),
         }
     }
@@ -108,6 +109,12 @@ impl<R: Random> Carrier<R> {
     fn child_is_up(&mut self, child: ChildAssociation, now: Instant) {
         let remote = RemoteIndex(child.peer.0);
         let (ike, spi) = (child.ike, child.inbound_spi);
+        let peer = self.config.peers.get(remote.0);
+        if peer.is_none_or(|peer| child.child.0 >= peer.children.len()) {
+            // It was asked for by a configuration that is not in force any more.
+            let _ = self.ike.delete_child(now, ike, spi);
+            return;
+        }
         match self.make_associations(&child, now) {
             Ok(made) => {
                 let address = made.way.remote.ip();
@@ -174,11 +181,12 @@ impl<R: Random> Carrier<R> {
             since: now,
             heard: None,
             told: None,
+            unanswered: None,
             is_replaced: false,
         })
     }
 
-    fn child_is_down(&mut self, spi: IkeChildSpi) {
+    pub(super) fn child_is_down(&mut self, spi: IkeChildSpi) {
         let Some(child) = self.children.remove(&spi.0) else { return };
         self.by_outbound.remove(&child.outbound_id);
         // What has expired is gone already.
@@ -195,7 +203,7 @@ impl<R: Random> Carrier<R> {
         Way { via: Via::Raw, local: path.local.ip(), remote: SocketAddr::new(path.remote.ip(), 0) }
     }
 
-    fn path_changed(&mut self, ike: IkeSpi, path: Path, nat: Nat) {
+    pub(super) fn path_changed(&mut self, ike: IkeSpi, path: Path, nat: Nat) {
         // What cannot go outside of UDP stays in it.
         let in_udp = nat.is_between() || !self.has_raw;
         let way = self.way_of_child(&path, in_udp);

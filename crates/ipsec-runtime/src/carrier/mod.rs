@@ -9,6 +9,8 @@
 //! | `event`, `received` | what it tells, and what it is given |
 //! | `conversation`, `child`, `recent` | what it keeps of remotes, their children, and traffic |
 //! | `conversations` | when IKE SAs are begun, and what becomes of them |
+//! | `reconfigure` | another configuration |
+//! | `moving` | this end gets another address |
 //! | `keying` | children of IKE become associations of the key engine, its wishes become children |
 //! | `outward`, `inward` | packets of IKE's tunnels |
 //! | `whole` | packets of all other associations, as raw sockets have them |
@@ -22,9 +24,11 @@ mod conversations;
 mod event;
 mod inward;
 mod keying;
+mod moving;
 mod outward;
 mod received;
 mod recent;
+mod reconfigure;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -52,6 +56,7 @@ use conversation::Conversation;
 pub use event::{Ends, Event, NotReached, RemoteIndex};
 pub use received::Received;
 use recent::Recent;
+pub use reconfigure::Kept;
 
 /// IKE's name among key daemons.
 const IKE: DaemonId = DaemonId(0);
@@ -119,13 +124,7 @@ impl<R: Random> Carrier<R> {
     }
 
     fn build(config: &IpsecConfig, ports: Ports, random: R, now: Instant, has_raw: bool) -> Self {
-        let mut ike = config.ike.clone();
-        ike.nat_port = ports.nat;
-        for (peer, remote) in ike.peers.iter_mut().zip(&config.remotes) {
-            peer.nat_port = remote.ports.nat;
-            // Without raw sockets there is no way for ESP but UDP, whatever is between the ends.
-            peer.encapsulate = !has_raw || remote.encapsulate;
-        }
+        let ike = ike_config(config, ports, has_raw);
         let mut engine = KeyEngine::new();
         // There is room for many.
         let registered = engine.register(IKE, Protocol::Esp);
@@ -143,13 +142,8 @@ impl<R: Random> Carrier<R> {
             ike: Endpoint::new(ike.clone(), random),
             engine,
             policies,
-            own_rules: config.rules.iter().cloned().map(by_hand::stricter).collect(),
-            child_rules: config
-                .child_rules
-                .iter()
-                .filter(|rule| by_hand::is_no_tunnel(rule))
-                .cloned()
-                .collect(),
+            own_rules: own_rules(config),
+            child_rules: child_rules(config),
             by_hand: PolicyDatabase::new(),
             has_raw,
             tells_keys: false,
@@ -264,6 +258,15 @@ impl<R: Random> Carrier<R> {
         self.path_mtus.get(&remote).copied().unwrap_or(self.link_mtu)
     }
 
+    /// Sends what IKE has to send.
+    fn send_messages(&mut self) {
+        while let Some(transmit) = self.ike.poll_transmit() {
+            let way = self.way(&transmit.path);
+            let size = transmit.payload.len();
+            self.outbox.datagram(&way, 0, size).copy_from_slice(&transmit.payload);
+        }
+    }
+
     /// Carries on what has happened: events of IKE and of the key engine, what waited, what is to be sent.
     fn settle(&mut self, now: Instant, deliver: &mut dyn Deliver) {
         loop {
@@ -275,15 +278,31 @@ impl<R: Random> Carrier<R> {
                 break;
             }
         }
-        while let Some(transmit) = self.ike.poll_transmit() {
-            let way = self.way(&transmit.path);
-            let size = transmit.payload.len();
-            self.outbox.datagram(&way, 0, size).copy_from_slice(&transmit.payload);
-        }
+        self.send_messages();
         while let Some(mut released) = self.engine.next_released() {
             self.send_whole(&mut released.packet, now, deliver);
         }
         self.engine_deadline = self.engine.deadline();
         self.begins = self.conversations.iter().filter_map(Conversation::begins_at).min();
     }
+}
+
+/// The configuration of IKE, as it is carried.
+fn ike_config(config: &IpsecConfig, ports: Ports, has_raw: bool) -> ike::config::Config {
+    let mut ike = config.ike.clone();
+    ike.nat_port = ports.nat;
+    for (peer, remote) in ike.peers.iter_mut().zip(&config.remotes) {
+        peer.nat_port = remote.ports.nat;
+        // Without raw sockets there is no way for ESP but UDP, whatever is between the ends.
+        peer.encapsulate = !has_raw || remote.encapsulate;
+    }
+    ike
+}
+
+fn own_rules(config: &IpsecConfig) -> Vec<Rule> {
+    config.rules.iter().cloned().map(by_hand::stricter).collect()
+}
+
+fn child_rules(config: &IpsecConfig) -> Vec<Rule> {
+    config.child_rules.iter().filter(|rule| by_hand::is_no_tunnel(rule)).cloned().collect()
 }

@@ -178,7 +178,8 @@ impl<R: Random> Carrier<R> {
         now: Instant,
         deliver: &mut dyn Deliver,
     ) {
-        let way = self.by_outbound.get(&id).and_then(|spi| self.children.get(spi)).map(|child| child.way);
+        let child = self.by_outbound.get(&id).and_then(|spi| self.children.get_mut(spi));
+        let (way, unanswered) = child.map(|child| (child.way, child.sends(now).then_some(child.ike))).unzip();
         let path_mtu = way.map(|way| room(self.path_mtu(way.remote.ip()), &way));
         let (Some(association), Some(way), Some(room)) = (self.engine.get_mut(id), way, path_mtu) else {
             return self.ipsec_drops.count(IpsecDrop::NoAssociation);
@@ -210,6 +211,11 @@ impl<R: Random> Carrier<R> {
             }
         }
         self.engine.used(id, now);
+        if let Some(ike) = unanswered.flatten() {
+            // One that is about to end need not be asked.
+            let _ = self.ike.check_liveness(now, ike);
+            self.settle(now, deliver);
+        }
     }
 
     /// Tells an inner sender, at a limited rate.

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use wire::ecn::Ecn;
 
-use crate::outbox::Via;
+use crate::outbox::{Via, Way};
 
 /// Datagrams of one sender and one size, one behind the other in an arena.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,6 +25,11 @@ pub struct Received {
 }
 
 impl Received {
+    /// The way back.
+    pub(super) fn way(&self) -> Way {
+        Way { via: self.via, local: self.local, remote: self.remote }
+    }
+
     pub(super) fn each(&self) -> impl Iterator<Item = Range<usize>> + use<> {
         let (end, segment) = (self.at.end, self.segment.max(1));
         self.at.clone().step_by(segment).map(move |start| start..end.min(start + segment))

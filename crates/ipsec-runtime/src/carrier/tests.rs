@@ -373,7 +373,8 @@ fn an_end_that_was_killed_is_found_again() {
     let packet = datagram(inside(0, 1), inside(1, 9), 100);
     world.send(0, packet.clone());
     assert_eq!(world.arrived(1), [packet]);
-    assert!(world.ends[0].events.iter().any(|event| matches!(event, Event::Down { .. })));
+    let ups = world.ends[0].events.iter().filter(|event| matches!(event, Event::Up { .. })).count();
+    assert_eq!(ups, 2, "a second beginning");
 }
 
 #[test]
@@ -451,4 +452,133 @@ fn no_datagram_makes_it_panic() {
     let packet = datagram(inside(0, 1), inside(1, 9), 100);
     world.send(0, packet.clone());
     assert_eq!(world.arrived(1), [packet]);
+}
+
+/// The same with another child, or with others.
+fn with_children(mut config: IpsecConfig, children: &[(TrafficSelector, TrafficSelector)]) -> IpsecConfig {
+    let child = |(local, remote): &(TrafficSelector, TrafficSelector)| {
+        ChildConfig::new(Mode::Tunnel, vec![*local], vec![*remote])
+    };
+    config.ike.peers[0].children = children.iter().map(child).collect();
+    config
+}
+
+fn reload(world: &mut World, at: usize, config: &IpsecConfig) {
+    let (now, end) = (world.now, &mut world.ends[at]);
+    let kept = end.carrier.kept(config);
+    end.carrier.reconfigure(config, &kept, [], now, &mut end.inner);
+    world.run();
+}
+
+fn spis(world: &World, at: usize) -> Vec<(String, Vec<String>)> {
+    let of = |remote: control::ipsec_status::Remote| {
+        let children = remote.children.into_iter().map(|child| child.inbound_spi).collect();
+        remote.ike.into_iter().map(move |ike| ike.spi).zip(std::iter::repeat::<Vec<String>>(children))
+    };
+    world.ends[at].carrier.report(world.now).into_iter().flat_map(of).collect()
+}
+
+#[test]
+fn another_configuration_leaves_conversations_and_counters_and_begins_what_is_new() {
+    let mut world = World::new(Start::Always, [PORTS, PORTS]);
+    let packet = datagram(inside(0, 1), inside(1, 1), 10);
+    world.send(0, datagram(inside(0, 1), inside(9, 1), 10));
+    let (before, drops) = (spis(&world, 0), world.drops(0));
+    assert!(!drops.is_empty());
+    let further =
+        [TrafficSelector::prefix(inside(5, 0).into(), 64), TrafficSelector::prefix(inside(6, 0).into(), 64)];
+    let [here, there] = further;
+    let of = |end: usize, children: &[(TrafficSelector, TrafficSelector)]| {
+        let start = if end == 0 { Start::Always } else { Start::Wait };
+        with_children(config(end, start, PORTS), children)
+    };
+    reload(&mut world, 1, &of(1, &[(behind(1), behind(0)), (there, here)]));
+    reload(&mut world, 0, &of(0, &[(here, there), (behind(0), behind(1))]));
+    let after = spis(&world, 0);
+    assert_eq!((&after[0].0, &after[0].1[0]), (&before[0].0, &before[0].1[0]));
+    assert_eq!((after[0].1.len(), world.drops(0)), (2, drops));
+    for (source, destination) in [(inside(0, 1), inside(1, 1)), (inside(5, 1), inside(6, 1))] {
+        world.send(0, datagram(source, destination, 10));
+        assert_eq!(world.arrived(1), [datagram(source, destination, 10)]);
+    }
+    // One of the two goes; the other one stays as it is.
+    reload(&mut world, 0, &of(0, &[(behind(0), behind(1))]));
+    assert_eq!(spis(&world, 0), before);
+    world.send(0, packet.clone());
+    assert_eq!(world.arrived(1), [packet]);
+}
+
+#[test]
+fn a_remote_that_is_configured_otherwise_is_begun_anew_and_one_that_is_gone_is_told() {
+    let mut world = World::new(Start::Always, [PORTS, PORTS]);
+    let before = spis(&world, 0);
+    let mut other = config(0, Start::Always, PORTS);
+    other.ike.peers[0].rekey_after += Duration::from_secs(1);
+    reload(&mut world, 0, &other);
+    world.pass(3);
+    assert_ne!(spis(&world, 0), before);
+    assert!(world.is_up(0) && world.is_up(1));
+    (other.remotes, other.ike.peers) = (Vec::new(), Vec::new());
+    reload(&mut world, 0, &other);
+    assert!(spis(&world, 1).is_empty());
+}
+
+#[test]
+fn a_gateway_that_was_killed_and_is_back_is_found_within_seconds_by_who_sends() {
+    let mut world = World::new(Start::Always, [PORTS, PORTS]);
+    let (config, now) = (config(1, Start::Wait, PORTS), world.now);
+    world.ends[1].carrier = Carrier::new(&config, PORTS, Repeatable(99), now);
+    let packet = datagram(inside(0, 1), inside(1, 1), 10);
+    for _ in 0..4 {
+        world.send(0, packet.clone());
+        world.pass(1);
+    }
+    world.arrived(1);
+    world.send(0, packet.clone());
+    assert_eq!(world.arrived(1), [packet]);
+    assert_eq!((spis(&world, 0).len(), spis(&world, 1).len()), (1, 1), "nothing is left of before");
+}
+
+#[test]
+fn who_sends_and_hears_nothing_asks_soon_and_begins_anew_beside_what_there_is() {
+    let mut world = World::new(Start::Always, [PORTS, PORTS]);
+    let before = spis(&world, 0);
+    let packet = datagram(inside(0, 1), inside(1, 1), 10);
+    let mut attempts = 0;
+    world.lost = Some([0; 4]);
+    for _ in 0..20 {
+        let end = &mut world.ends[0];
+        end.carrier.send(&virtio_net::Header::NONE, &mut packet.clone(), world.now, &mut end.inner);
+        end.carrier.outbox().clear();
+        world.now += Duration::from_secs(1);
+        world.run();
+        attempts += usize::from(world.ends[0].events.contains(&Event::Reach(RemoteIndex(0))));
+        assert_eq!(spis(&world, 0), before, "nothing is given up so far");
+    }
+    assert!(attempts > 0);
+}
+
+#[test]
+fn this_end_goes_on_from_another_address_at_once() {
+    let configs = [0, 1].map(|end| {
+        let mut config = config(end, if end == 0 { Start::Always } else { Start::Wait }, PORTS);
+        config.ike.peers[0].mobile = true;
+        config
+    });
+    let mut world = World::of(configs, [PORTS, PORTS]);
+    let before = spis(&world, 0);
+    let elsewhere = IpAddr::from([0x2001, 0xdb8, 7, 0, 0, 0, 0, 7]);
+    let (now, end) = (world.now, &mut world.ends[0]);
+    end.address = elsewhere;
+    end.carrier.move_where(|_| None, now, &mut end.inner);
+    assert!(end.carrier.outbox().is_empty(), "there is no way now: nothing changes");
+    end.carrier.move_where(|_| Some(elsewhere), now, &mut end.inner);
+    world.run();
+    for from in [0, 1] {
+        let packet = datagram(inside(from, 1), inside(1 - from, 1), 10);
+        world.send(from, packet.clone());
+        assert_eq!(world.arrived(1 - from), [packet], "from {from}");
+    }
+    assert_eq!(spis(&world, 0), before);
+    assert_eq!(world.ends[1].carrier.report(world.now)[0].children[0].remote.ip(), elsewhere);
 }

@@ -1,21 +1,18 @@
 //! What `ipsec up` sets up in the kernel: addresses and routes of the TUN device, which go with it; routes that refuse what the
 //! tunnel is to carry while it is not there, and the way to remotes whose own address is behind a tunnel. These stay, in
-//! a journal, until somebody says so, and so does what there is for hosts (see `hosts`).
+//! a journal, until somebody says so, and with them the table of `table` and what there is for hosts (see `hosts`).
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use config::ipsec::{IpsecConfig, Place};
-use ike::config::Mode;
-use ike::message::traffic_selector::TrafficSelector;
-use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
-use ipsec::level::Level;
-use ipsec::policy::{Action, Direction, Rule};
+use ipnet::IpNet;
 use linux::netlink::{Netlink, Route, Via};
 use linux::undo::{Journal, Step};
 
 use super::hosts::Hosts;
+use super::table::Table;
+use super::wanted::{Wanted, halved};
 use crate::error::Error;
 
 /// Behind all that others make: the kernel's own default is 1024 for IPv6 and 0 for IPv4.
@@ -30,56 +27,8 @@ pub(super) struct Kernel {
     hosts: Hosts,
     routes: HashSet<IpNet>,
     addresses: HashSet<IpNet>,
-}
-
-/// What a configuration asks for.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Wanted {
-    /// What is behind the remotes.
-    pub(super) networks: HashSet<IpNet>,
-    /// Addresses of the device.
-    pub(super) addresses: HashSet<IpNet>,
-    /// What is protected by transport mode or AH, of what this machine itself sends.
-    pub(super) hosts: HashSet<IpNet>,
-    /// Where remotes are.
-    remotes: Vec<IpAddr>,
-}
-
-impl Wanted {
-    /// Of a configuration, and of policies by hand.
-    pub(super) fn of(config: &IpsecConfig, by_hand: &[Rule]) -> Self {
-        let (mut networks, mut hosts) = (HashSet::new(), HashSet::new());
-        let address = |remote: &config::ipsec::Remote| match remote.address {
-            Some(Place::Address(address)) => Some(address),
-            _ => None,
-        };
-        for (peer, remote) in config.ike.peers.iter().zip(&config.remotes) {
-            for child in &peer.children {
-                if child.mode == Mode::Transport {
-                    hosts.extend(child.remote.iter().flat_map(prefixes));
-                    hosts.extend(address(remote).filter(|_| child.remote.is_empty()).map(IpNet::from));
-                    continue;
-                }
-                networks.extend(child.remote.iter().flat_map(prefixes).flat_map(halved));
-                if child.remote.is_empty() {
-                    networks.extend(peer.assigned.addresses.iter().map(|address| IpNet::from(*address)));
-                    networks.extend(&remote.pool);
-                }
-            }
-        }
-        let mut remotes: Vec<IpAddr> = config.remotes.iter().filter_map(address).collect();
-        for rule in by_hand.iter().filter(|rule| rule.direction == Direction::Out) {
-            let Action::Protect { levels, tunnel } = rule.action else { continue };
-            let destination = rule.selector.destination.trunc();
-            if levels.tunnel_encryption > Level::None {
-                networks.extend(halved(destination));
-                remotes.extend(tunnel.map(|(_, there)| there));
-            } else {
-                hosts.insert(destination);
-            }
-        }
-        Self { networks, addresses: config.addresses.iter().copied().collect(), hosts, remotes }
-    }
+    wanted: Wanted,
+    table: Table,
 }
 
 /// The journal beside a control socket.
@@ -87,16 +36,33 @@ fn file(socket: &Path) -> PathBuf {
     socket.with_extension("closed")
 }
 
+/// What is there before there is a device.
+pub(super) struct Closed {
+    netlink: Netlink,
+    journal: Journal,
+    table: Table,
+    hosts: Hosts,
+}
+
+impl Closed {
+    /// The mark of the tunnel's own packets; 0 for none.
+    pub(super) fn mark(&self) -> u32 {
+        self.hosts.mark()
+    }
+}
+
 /// Closes what the tunnel is to carry: before there is a device, so that nothing leaves in clear until then.
-pub(super) fn close(wanted: &Wanted, socket: &Path, hosts: &mut Hosts) -> Result<(Netlink, Journal), Error> {
+pub(super) fn close(wanted: &Wanted, socket: &Path, mut hosts: Hosts) -> Result<Closed, Error> {
     let mut netlink = Netlink::open()?;
     let (mut closed, _) = Journal::open_keeping(&file(socket), &mut netlink, |_| true)?;
     hosts.close(&wanted.hosts, &mut netlink, &mut closed)?;
     for address in &wanted.remotes {
-        keep_way_open(*address, &wanted.networks, hosts, &mut netlink, &mut closed)?;
+        keep_way_open(*address, &wanted.networks, &hosts, &mut netlink, &mut closed)?;
     }
     add_closed(&wanted.networks, &mut netlink, &mut closed)?;
-    Ok((netlink, closed))
+    let mut table = Table::default();
+    table.make(wanted, &wanted.networks, &mut netlink, &mut closed)?;
+    Ok(Closed { netlink, journal: closed, table, hosts })
 }
 
 fn add_closed(networks: &HashSet<IpNet>, netlink: &mut Netlink, closed: &mut Journal) -> Result<(), Error> {
@@ -127,8 +93,7 @@ fn keep_way_open(
         return Ok(());
     }
     let destination = IpNet::from(remote);
-    let has_it = |step: &Step| matches!(step, Step::Route(route) if route.destination == destination && matches!(route.via, Via::Link { .. }));
-    if closed.done().iter().any(has_it) {
+    if closed.done().iter().filter_map(way_of(destination)).next().is_some() {
         return Ok(());
     }
     // No way now: the attempt will say so.
@@ -140,14 +105,29 @@ fn keep_way_open(
     Ok(there_anyway(closed.add_route(netlink, Route { destination, via }))?)
 }
 
+/// The way of a remote in the journal.
+fn way_of(destination: IpNet) -> impl Fn(&Step) -> Option<Route> {
+    move |step| match step {
+        Step::Route(route) if route.destination == destination && matches!(route.via, Via::Link { .. }) => {
+            Some(route.clone())
+        }
+        _ => None,
+    }
+}
+
 impl Kernel {
-    pub(super) fn new(netlink: Netlink, closed: Journal, hosts: Hosts, index: u32) -> Self {
-        Self { netlink, index, closed, hosts, routes: HashSet::new(), addresses: HashSet::new() }
+    pub(super) fn new(closed: Closed, index: u32) -> Self {
+        let Closed { netlink, journal: closed, table, hosts } = closed;
+        let (routes, addresses, wanted) = Default::default();
+        Self { netlink, index, closed, hosts, routes, addresses, wanted, table }
     }
 
     /// Makes addresses and routes as they are wanted. What fails leaves what was there before.
     pub(super) fn apply(&mut self, wanted: &Wanted, mtu: u16) -> Result<(), Error> {
         let before_closed = self.closed_networks();
+        // What was carried and what is to be: neither leaves in clear while one takes the other's place.
+        let both = self.routes.union(&wanted.networks).copied().collect();
+        self.table.make(wanted, &both, &mut self.netlink, &mut self.closed)?;
         self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
             keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
@@ -161,7 +141,27 @@ impl Kernel {
             Err(_) => (&before_addresses, &before_routes, &before_closed),
         };
         self.keep_only(addresses, routes, closed)?;
+        if added.is_ok() {
+            self.wanted = wanted.clone();
+        }
+        self.make_table()?;
         added
+    }
+
+    /// Makes the table as it should be, with the networks of this machine as they are now.
+    pub(super) fn make_table(&mut self) -> Result<(), Error> {
+        let behind = self.routes.union(&self.wanted.networks).copied().collect();
+        self.table.make(&self.wanted, &behind, &mut self.netlink, &mut self.closed)
+    }
+
+    /// Puts the table back, if somebody has taken it away or changed it. Returns whether that was so.
+    pub(super) fn restore_table(&mut self) -> Result<bool, Error> {
+        self.table.restore(&mut self.closed)
+    }
+
+    /// The table's name, as changes have it.
+    pub(super) fn table_name(&self) -> Option<String> {
+        self.table.name()
     }
 
     fn add(&mut self, wanted: &Wanted) -> Result<(), Error> {
@@ -177,6 +177,8 @@ impl Kernel {
 
     /// Policies by hand have changed: what they want no more goes, what is new comes.
     pub(super) fn change(&mut self, before: &Wanted, wanted: &Wanted) -> Result<(), Error> {
+        let both = self.routes.union(&wanted.networks).copied().collect();
+        self.table.make(wanted, &both, &mut self.netlink, &mut self.closed)?;
         self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
         self.hosts.open(self.index, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
@@ -193,7 +195,9 @@ impl Kernel {
         };
         let (addresses, routes, closed) =
             (self.addresses.clone(), kept(&self.routes), kept(&self.closed_networks()));
-        self.keep_only(&addresses, &routes, &closed)
+        self.keep_only(&addresses, &routes, &closed)?;
+        self.wanted = wanted.clone();
+        self.make_table()
     }
 
     /// The mark of the tunnel's own packets; 0 for none.
@@ -279,13 +283,49 @@ impl Kernel {
     pub(super) fn add_networks(&mut self, networks: &[IpNet], remote: IpAddr) -> Result<(), Error> {
         let new: HashSet<IpNet> = networks.iter().flat_map(|network| halved(*network)).collect();
         keep_way_open(remote, &new, &self.hosts, &mut self.netlink, &mut self.closed)?;
+        let before = self.routes.len();
         for network in new {
             // What is within one that is routed already needs no route.
             if !self.routes.iter().any(|routed| routed.contains(&network)) {
                 self.add_route(network)?;
             }
         }
-        Ok(())
+        if self.routes.len() > before { self.make_table() } else { Ok(()) }
+    }
+
+    /// Those of these networks that have a route of their own.
+    pub(super) fn routed(&self, networks: impl Iterator<Item = IpNet>) -> Vec<IpNet> {
+        networks.flat_map(halved).filter(|network| self.routes.contains(network)).collect()
+    }
+
+    /// The address from which a remote is reached past the tunnel; nothing where there is no way now. Where its own address
+    /// is behind a tunnel, it gets a way of its own first.
+    pub(super) fn source_towards(&mut self, remote: IpAddr) -> Result<Option<IpAddr>, Error> {
+        if self.routes.iter().chain(&self.wanted.networks).any(|network| network.contains(&remote)) {
+            self.make_way(remote)?;
+        }
+        let hop = self.hosts.route_to(remote, &mut self.netlink)?;
+        Ok(hop.filter(|hop| hop.index != self.index).and_then(|hop| hop.source))
+    }
+
+    /// Gives a remote a way as it would have without a tunnel, in place of the one that it had.
+    fn make_way(&mut self, remote: IpAddr) -> Result<(), Error> {
+        let Some(past) = self.netlink.route_past(self.index, remote)? else { return Ok(()) };
+        let Via::Link { index, gateway, .. } = past.via else { return Ok(()) };
+        let destination = IpNet::from(remote);
+        let via = Via::Link { index, gateway, mtu: None, metric: None, source: None };
+        let way = Route { destination, via };
+        let others: Vec<Route> = self.closed.done().iter().filter_map(way_of(destination)).collect();
+        if others.contains(&way) {
+            let hop = self.netlink.route_to(remote)?;
+            if hop.is_some_and(|hop| (hop.index, hop.gateway) == (index, gateway)) {
+                return Ok(());
+            }
+        }
+        for other in others.iter().filter(|other| **other != way) {
+            self.closed.delete_route(&mut self.netlink, other)?;
+        }
+        Ok(there_anyway(self.closed.add_route(&mut self.netlink, way))?)
     }
 
     pub(super) fn set_mtu(&mut self, mtu: u16) -> Result<(), Error> {
@@ -316,33 +356,5 @@ impl Kernel {
         }
         self.routes.insert(network);
         Ok(())
-    }
-}
-
-/// A default route as two halves, which go before the one that the machine has anyway.
-fn halved(network: IpNet) -> impl Iterator<Item = IpNet> {
-    let length = network.prefix_len().max(1);
-    network.trunc().subnets(length).into_iter().flatten()
-}
-
-fn prefixes(selector: &TrafficSelector) -> Vec<IpNet> {
-    match selector.addresses() {
-        (IpAddr::V4(first), IpAddr::V4(last)) => IpSubnets::V4(Ipv4Subnets::new(first, last, 0)).collect(),
-        (IpAddr::V6(first), IpAddr::V6(last)) => IpSubnets::V6(Ipv6Subnets::new(first, last, 0)).collect(),
-        _ => Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_default_route_is_halved() {
-        let of = |text: &str| halved(text.parse().unwrap()).map(|net| net.to_string()).collect::<Vec<_>>();
-        assert_eq!(of("::/0"), ["::/1", "8000::/1"]);
-        assert_eq!(of("0.0.0.0/0"), ["0.0.0.0/1", "128.0.0.0/1"]);
-        assert_eq!(of("2001:db8::1/32"), ["2001:db8::/32"]);
-        assert_eq!(of("10.0.0.1/32"), ["10.0.0.1/32"]);
     }
 }

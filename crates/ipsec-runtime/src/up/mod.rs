@@ -7,6 +7,9 @@
 mod carried;
 mod hosts;
 mod kernel;
+mod ports;
+mod table;
+mod wanted;
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -15,6 +18,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use config::ipsec::IpsecConfig;
+use config::ipsec::Place;
 use control::ipsec_status::Status;
 use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
@@ -22,6 +26,7 @@ use linux::event::{Event as Ready, Request as Signal, Signals, Waker};
 use linux::memory;
 use linux::netlink::{Change, Monitor};
 use linux::process::{self, Capability};
+use linux::ruleset::RulesetMonitor;
 use linux::tun;
 use tracing::{debug, info, warn};
 
@@ -32,7 +37,8 @@ use crate::machine::{Machine, Sockets, tell_time};
 use crate::place;
 pub use carried::check;
 use hosts::Hosts;
-use kernel::{Kernel, Wanted};
+use kernel::Kernel;
+use wanted::Wanted;
 
 /// Queues of the TUN device: as many as the moving tunnel has, for the same reason.
 const TUN_QUEUES: usize = 32;
@@ -44,10 +50,15 @@ const MIN_MTU: u16 = 1280;
 const SIGNALS: u64 = 2;
 const MESSAGES: u64 = 3;
 const CHANGES: u64 = 4;
+const RULESET: u64 = 5;
 /// The first of those of the key socket.
 const KEYS: u64 = 1000;
 /// Between what somebody takes away and its return: whoever takes away much is not answered step by step.
 const RESTORE_AFTER: Duration = Duration::from_millis(200);
+/// The same, where it could not be put back.
+const RESTORE_AGAIN: Duration = Duration::from_secs(5);
+/// Between a change of addresses or routes and a look from where remotes are reached now: changes come several at once.
+const MOVE_AFTER: Duration = Duration::from_millis(50);
 
 /// How it is run: what is said on the command line beside the configuration.
 #[derive(Debug, Clone)]
@@ -60,7 +71,8 @@ pub struct UpOptions {
 
 enum Message {
     Call(Call),
-    Reached(RemoteIndex, Result<Ends, NotReached>),
+    /// Where a remote of this name, at this place, may be.
+    Found(String, Place, Result<Vec<IpAddr>, NotReached>),
 }
 
 /// Runs until `signals` or a client tell it to end.
@@ -79,18 +91,20 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     }
     // Who holds what is beside the socket is the one who answers there.
     control::remove_stale_socket(&socket)?;
-    let sockets = Sockets::open(config.local, config.ports)?.with_raw(config.local)?;
+    let sockets = Sockets::open(config.local, config.ports)
+        .map_err(|error| ports::taken(error, &config, folders))?
+        .with_raw(config.local)?;
     let carrier = carried::carrier(&config, sockets.ports())?;
-    let wanted = Wanted::of(&config, carrier.policies_by_hand());
     let ports = sockets.ports();
-    let mut hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
-    let (netlink, closed) = kernel::close(&wanted, &socket, &mut hosts)?;
-    sockets.set_mark(hosts.mark())?;
+    let wanted = Wanted::of(&config, carrier.policies_by_hand(), ports);
+    let hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
+    let closed = kernel::close(&wanted, &socket, hosts)?;
+    sockets.set_mark(closed.mark())?;
     let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
     if let Some(error) = &device.unsteered {
         info!("all flows share one queue, where a large one delays the others: {error}");
     }
-    let mut kernel = Kernel::new(netlink, closed, hosts, device.index);
+    let mut kernel = Kernel::new(closed, device.index);
     let mut machine = Machine::new(carrier, sockets)?;
     machine.set_tun(device.queues, device.offloads)?;
     machine.inner_interface = Some(device.index);
@@ -117,6 +131,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     let mut monitor = Monitor::open()?;
     monitor.watch_routes()?;
     machine.also_wait_for(&monitor, CHANGES)?;
+    let ruleset = RulesetMonitor::open()?;
+    machine.also_wait_for(&ruleset, RULESET)?;
     if let Err(error) = memory::give_back_start() {
         debug!("memory of the start stays: {error}");
     }
@@ -135,7 +151,11 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         messages: send,
         waker,
         monitor,
+        ruleset,
         restore_at: None,
+        move_at: None,
+        table_doubted: false,
+        table_restored: 0,
         ending: false,
     };
     let result = daemon.run(signals, &messages);
@@ -163,8 +183,15 @@ struct Daemon<'a> {
     messages: mpsc::Sender<Message>,
     waker: Waker,
     monitor: Monitor,
+    ruleset: RulesetMonitor,
     /// When what was taken away is put back.
     restore_at: Option<Instant>,
+    /// When it is looked at from where remotes are reached.
+    move_at: Option<Instant>,
+    /// Somebody, perhaps this process, has changed the table that keeps traffic inside.
+    table_doubted: bool,
+    /// How often it was put back.
+    table_restored: u64,
     ending: bool,
 }
 
@@ -175,7 +202,8 @@ impl Daemon<'_> {
             while let Some(event) = self.machine.carrier.poll_event() {
                 self.happened(event);
             }
-            self.machine.turn(self.restore_at, &mut others)?;
+            let look_at = self.restore_at.into_iter().chain(self.move_at).min();
+            self.machine.turn(look_at, &mut others)?;
             for event in others.drain(..) {
                 match event.token {
                     SIGNALS => match signals.read()? {
@@ -188,20 +216,23 @@ impl Daemon<'_> {
                         None => {}
                     },
                     CHANGES => self.changed()?,
+                    RULESET => self.ruleset_changed()?,
                     token if KeySocket::owns(KEYS, token) => self.keys_asked(event),
                     _ => self.waker.drain(),
                 }
             }
             if self.restore_at.is_some_and(|at| at <= Instant::now()) {
                 self.restore_at = None;
-                if let Err(error) = self.kernel.restore() {
-                    warn!("{error}");
-                }
+                self.restore();
+            }
+            if self.move_at.is_some_and(|at| at <= Instant::now()) {
+                self.move_at = None;
+                self.move_where();
             }
             while let Ok(message) = messages.try_recv() {
                 match message {
                     Message::Call(call) => self.answer(call),
-                    Message::Reached(remote, ends) => self.reached(remote, ends),
+                    Message::Found(name, place, found) => self.found(&name, &place, found),
                 }
             }
         }
@@ -212,9 +243,64 @@ impl Daemon<'_> {
     fn changed(&mut self) -> Result<(), Error> {
         let matters = |change: &Change| !matches!(change, Change::Neighbor(_));
         if self.monitor.read()?.iter().any(matters) {
+            let now = Instant::now();
+            self.restore_at.get_or_insert(now + RESTORE_AFTER);
+            self.move_at.get_or_insert(now + MOVE_AFTER);
+        }
+        Ok(())
+    }
+
+    /// Somebody has changed tables of nftables.
+    fn ruleset_changed(&mut self) -> Result<(), Error> {
+        let table: Vec<String> = self.kernel.table_name().into_iter().collect();
+        if self.ruleset.changed(&table)? {
+            self.table_doubted = true;
             self.restore_at.get_or_insert_with(|| Instant::now() + RESTORE_AFTER);
         }
         Ok(())
+    }
+
+    /// Puts back what somebody has taken away.
+    fn restore(&mut self) {
+        let routes = self.kernel.restore().and_then(|()| self.kernel.make_table());
+        let table = match std::mem::take(&mut self.table_doubted) {
+            true => self.kernel.restore_table(),
+            false => Ok(false),
+        };
+        match table {
+            Ok(true) => {
+                self.table_restored += 1;
+                warn!(
+                    "somebody has changed the table that keeps the tunnel's traffic inside: it is as it was again"
+                );
+            }
+            Ok(false) => {}
+            Err(error) => {
+                // Tried again: until then, only routes keep it inside.
+                self.table_doubted = true;
+                self.restore_at = Some(Instant::now() + RESTORE_AGAIN);
+                warn!("{error}");
+            }
+        }
+        if let Err(error) = routes {
+            warn!("{error}");
+        }
+    }
+
+    /// This machine may have another address, or another way to a remote: what it has begun goes on from there.
+    fn move_where(&mut self) {
+        if self.config.local.is_some() {
+            return;
+        }
+        let kernel = &mut self.kernel;
+        let source = |remote| match kernel.source_towards(remote) {
+            Ok(source) => source,
+            Err(error) => {
+                debug!("{error}");
+                None
+            }
+        };
+        self.machine.with_carrier(|carrier, sink, now| carrier.move_where(source, now, sink));
     }
 
     /// Somebody at the key socket has asked for something.
@@ -222,7 +308,7 @@ impl Daemon<'_> {
         let (engine, policies) = self.machine.carrier.keys();
         let dropped = self.keys.handle(&self.machine.poller, event, engine, policies, clock());
         self.machine.with_carrier(|carrier, sink, now| carrier.keys_changed(dropped, now, sink));
-        let wanted = Wanted::of(&self.config, self.machine.carrier.policies_by_hand());
+        let wanted = Wanted::of(&self.config, self.machine.carrier.policies_by_hand(), self.machine.ports());
         if wanted == self.wanted {
             return;
         }
@@ -296,24 +382,33 @@ impl Daemon<'_> {
 
     /// Finds out where a remote is; with a name, in a thread of its own.
     fn find(&mut self, remote: RemoteIndex) {
-        let Some(place) = self.config.remotes.get(remote.0).and_then(|remote| remote.address.clone()) else {
+        let remote = self.config.remotes.get(remote.0);
+        let Some((name, place)) =
+            remote.and_then(|remote| Some((remote.name.clone(), remote.address.clone()?)))
+        else {
             return;
         };
-        let (local, mark) = (self.config.local, self.kernel.mark());
-        if matches!(place, config::ipsec::Place::Address(_)) {
-            return self.reached(remote, place::marked_ends(local, &place, mark));
+        if matches!(place, Place::Address(_)) {
+            return self.found(&name, &place, place::addresses(&place));
         }
         let (messages, waker) = (self.messages.clone(), self.waker.clone());
+        let (for_thread, at) = (name.clone(), place.clone());
         let find = move || {
-            let _ = messages.send(Message::Reached(remote, place::marked_ends(local, &place, mark)));
+            let found = place::addresses(&at);
+            let _ = messages.send(Message::Found(for_thread, at, found));
             waker.wake();
         };
         if let Err(error) = std::thread::Builder::new().name("resolver".into()).spawn(find) {
-            self.reached(remote, Err(NotReached(error.to_string())));
+            self.found(&name, &place, Err(NotReached(error.to_string())));
         }
     }
 
-    fn reached(&mut self, remote: RemoteIndex, ends: Result<Ends, NotReached>) {
+    /// A remote may be at one of these addresses. One that was configured otherwise meanwhile was asked about again.
+    fn found(&mut self, name: &str, place: &Place, found: Result<Vec<IpAddr>, NotReached>) {
+        let is_it =
+            |remote: &config::ipsec::Remote| remote.name == name && remote.address.as_ref() == Some(place);
+        let Some(remote) = self.config.remotes.iter().position(is_it).map(RemoteIndex) else { return };
+        let ends = found.and_then(|addresses| self.ends(addresses));
         if let Ok(ends) = &ends
             && let Some(mtu) = self.kernel.mtu_towards(ends.remote)
         {
@@ -323,31 +418,63 @@ impl Daemon<'_> {
         self.machine.with_carrier(|carrier, sink, now| carrier.reach(remote, ends, now, sink));
     }
 
-    /// Reads the configuration again: all of it is in force afterwards, or nothing. Conversations begin anew.
+    /// The first of these addresses that can be reached, and from where.
+    fn ends(&mut self, addresses: Vec<IpAddr>) -> Result<Ends, NotReached> {
+        let mut why = NotReached("it has no address".to_owned());
+        for remote in addresses {
+            let source = self.kernel.source_towards(remote).map_err(|error| NotReached(error.to_string()));
+            let local = match self.config.local {
+                Some(local) if local.is_ipv4() == remote.is_ipv4() => Ok(Some(local)),
+                Some(local) => Err(NotReached(format!("{remote} is of another IP version than {local}"))),
+                None => source,
+            };
+            match local {
+                Ok(Some(local)) => return Ok(Ends { local, remote }),
+                Ok(None) => why = NotReached(format!("there is no route to {remote}")),
+                Err(error) => why = error,
+            }
+        }
+        Err(why)
+    }
+
+    /// Reads the configuration again: all of it is in force afterwards, or nothing. Conversations with remotes that are
+    /// configured as before go on.
     fn reload(&mut self) -> Result<(), Error> {
         let new = config::ipsec::load(&self.options.file)?;
         carried::refuse(&new)?;
         let same = |new: &IpsecConfig| {
-            (&new.name, new.local, new.ports) == (&self.config.name, self.config.local, self.config.ports)
+            (&new.name, new.local, new.ports, &new.setkey)
+                == (&self.config.name, self.config.local, self.config.ports, &self.config.setkey)
         };
         if !same(&new) {
-            let what =
-                "interface, address and ports of [ipsec] are those that it was started with: start it again";
+            let what = "interface, address, ports and setkey_file of [ipsec] are those that it was started with: start it again";
             return Err(Error::NotCarried(what.to_owned()));
         }
-        let ports = self.machine.ports();
-        let mut carrier = carried::carrier(&new, ports)?;
-        carrier.tell_keys();
-        let wanted = Wanted::of(&new, carrier.policies_by_hand());
+        // What has happened under the old one.
+        while let Some(event) = self.machine.carrier.poll_event() {
+            self.happened(event);
+        }
+        let kept = self.machine.carrier.kept(&new);
+        let stay = |lists: &HashMap<RemoteIndex, Vec<IpAddr>>| -> HashMap<RemoteIndex, Vec<IpAddr>> {
+            lists.iter().filter_map(|(remote, list)| Some((kept.remote(*remote)?, list.clone()))).collect()
+        };
+        let (given, dns) = (stay(&self.given), stay(&self.dns));
+        let by_hand = self.machine.carrier.policies_by_hand();
+        let wanted = Wanted::of(&new, by_hand, self.machine.ports());
+        let mut with_kept = wanted.clone();
+        with_kept.addresses.extend(given.values().flatten().map(|address| IpNet::from(*address)));
+        with_kept.networks.extend(self.kernel.routed(self.machine.carrier.networks_of(&kept)));
         let mtu = new.mtu.unwrap_or_else(|| self.machine.carrier.inner_mtu()).max(MIN_MTU);
-        self.kernel.apply(&wanted, mtu)?;
+        self.kernel.apply(&with_kept, mtu)?;
         self.machine.set_mark(self.kernel.mark())?;
         // From here on nothing fails.
-        self.machine.with_carrier(|carrier, sink, now| carrier.end(now, sink));
-        self.machine.replace(carrier);
+        tell_time(&mut self.machine.carrier);
+        let addresses: Vec<IpAddr> = given.values().flatten().copied().collect();
+        self.machine.with_carrier(|carrier, sink, now| {
+            carrier.reconfigure(&new, &kept, addresses, now, sink);
+        });
         (self.config, self.wanted) = (new, wanted);
-        self.given.clear();
-        self.dns.clear();
+        (self.given, self.dns) = (given, dns);
         info!("configuration read again");
         Ok(())
     }
@@ -371,15 +498,6 @@ impl Daemon<'_> {
         call.answer(reply);
     }
 
-    fn drops(&self) -> BTreeMap<String, u64> {
-        let mut drops = self.machine.carrier.report_drops();
-        let in_clear = linux::hosts::in_clear(&self.config.name);
-        if in_clear > 0 {
-            drops.insert("in_clear".to_owned(), in_clear);
-        }
-        drops
-    }
-
     fn status(&self) -> Status {
         let now = Instant::now();
         let of_all = |lists: &HashMap<RemoteIndex, Vec<IpAddr>>| {
@@ -391,6 +509,9 @@ impl Daemon<'_> {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             tunnel: self.config.name.clone(),
+            pid: std::process::id(),
+            network_namespace: ports::network_namespace(),
+            ports: [self.machine.ports().ike, self.machine.ports().nat],
             uptime_s: now.saturating_duration_since(self.started).as_secs(),
             mtu: device_mtu(&self.config, &self.machine),
             given_addresses: of_all(&self.given),
@@ -398,5 +519,22 @@ impl Daemon<'_> {
             drops: self.drops(),
             remotes: self.machine.carrier.report(now),
         }
+    }
+
+    /// What was dropped, by whomever.
+    fn drops(&self) -> BTreeMap<String, u64> {
+        let mut drops = self.machine.carrier.report_drops();
+        let (arrived, leaving) = linux::inside::dropped(&self.config.name);
+        for (reason, count) in [
+            ("in_clear", linux::hosts::in_clear(&self.config.name)),
+            ("outside_tunnel", arrived),
+            ("past_tunnel", leaving),
+            ("rules_restored", self.table_restored),
+        ] {
+            if count > 0 {
+                drops.insert(reason.to_owned(), count);
+            }
+        }
+        drops
     }
 }

@@ -41,12 +41,18 @@ pub struct Lifetimes {
 }
 
 impl Netlink {
-    /// All addresses of an interface, of both families.
-    pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>> {
+    /// All addresses of all interfaces, of both families.
+    pub fn all_addresses(&mut self) -> Result<Vec<Address>> {
         let request = RouteNetlinkMessage::GetAddress(AddressMessage::default());
         let answers = self.dump(request, || "RTM_GETADDR".into())?;
-        let all = answers.into_iter().filter_map(Address::from_message);
-        Ok(all.filter(|address| address.index == index).collect())
+        Ok(answers.into_iter().filter_map(Address::from_message).collect())
+    }
+
+    /// All addresses of an interface, of both families.
+    pub fn addresses(&mut self, index: u32) -> Result<Vec<Address>> {
+        let mut all = self.all_addresses()?;
+        all.retain(|address| address.index == index);
+        Ok(all)
     }
 
     /// Adds an address to an interface. `detect_duplicates` is for IPv6: without, the address is useable at once.

@@ -1,5 +1,6 @@
 //! Routes.
 
+use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv6Net};
@@ -251,7 +252,28 @@ impl Netlink {
         Ok(routes.into_iter().filter(through).map(|route| route.destination).collect())
     }
 
+    /// The route of the main table that leads to an address if there were none of ours, and none through the interface of
+    /// this index: that with the longest prefix, and of these the one with the lowest metric.
+    pub fn route_past(&mut self, index: u32, destination: IpAddr) -> Result<Option<Route>> {
+        let is_meant = |header: &RouteHeader| {
+            header.table == RouteHeader::RT_TABLE_MAIN && header.protocol != RouteProtocol::Other(PROTOCOL)
+        };
+        let routes = self.routes_of(is_meant)?;
+        let order = |route: &Route| match route.via {
+            Via::Link { index: found, metric, source: None, .. } if found != index && found != 0 => {
+                let contains = route.destination.contains(&destination);
+                contains.then(|| (route.destination.prefix_len(), Reverse(metric.unwrap_or(0))))
+            }
+            _ => None,
+        };
+        Ok(routes.into_iter().filter(|route| order(route).is_some()).max_by_key(order))
+    }
+
     fn routes_made_by(&mut self, is_meant: impl Fn(RouteProtocol) -> bool) -> Result<Vec<Route>> {
+        self.routes_of(|header| is_meant(header.protocol))
+    }
+
+    fn routes_of(&mut self, is_meant: impl Fn(&RouteHeader) -> bool) -> Result<Vec<Route>> {
         let mut routes = Vec::new();
         for family in [netlink_packet_route::AddressFamily::Inet6, netlink_packet_route::AddressFamily::Inet]
         {
@@ -374,9 +396,9 @@ fn only_from(header: &mut RouteHeader, attributes: &mut Vec<RouteAttribute>, sou
 /// The loopback interface is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
-fn route_of(message: RouteNetlinkMessage, is_meant: impl Fn(RouteProtocol) -> bool) -> Option<Route> {
+fn route_of(message: RouteNetlinkMessage, is_meant: impl Fn(&RouteHeader) -> bool) -> Option<Route> {
     let RouteNetlinkMessage::NewRoute(message) = message else { return None };
-    if !is_meant(message.header.protocol) {
+    if !is_meant(&message.header) {
         return None;
     }
     let (mut index, mut gateway, mut mtu, mut metric, mut source) = (0, None, None, None, None);

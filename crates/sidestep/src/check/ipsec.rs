@@ -20,18 +20,24 @@ use router::firewall::service::protocol_name;
 /// So many rules are shown: a policy of many networks has one for each pair.
 const MAX_RULES: usize = 20;
 
-/// What `sidestep ipsec up` would do with this configuration.
-pub(crate) fn describe(file: &Path, config: &IpsecConfig) -> String {
+/// What `sidestep ipsec up` would do with this configuration, or that it refuses it.
+pub(crate) fn describe(file: &Path, config: &IpsecConfig, refused: Option<&str>) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_this_end(&mut text, file, config);
+    let _ = match refused {
+        None => writeln!(text, "{} is valid. `sidestep ipsec up` would do this:\n", file.display()),
+        Some(_) => writeln!(
+            text,
+            "{} can be read, but `sidestep ipsec up` refuses it. It says this:\n",
+            file.display()
+        ),
+    };
+    let _ = write_this_end(&mut text, config);
     for (remote, peer) in config.remotes.iter().zip(&config.ike.peers) {
         let _ = write_remote(&mut text, remote, peer);
     }
     let _ = write_policy(&mut text, config);
-    if let Err(why) = ipsec_runtime::check(config) {
-        let _ = writeln!(text, "\n          WARNING: `ipsec up` refuses this: {why}");
-    } else if let Some(why) = only_up(config) {
+    if let Some(why) = only_up(config).filter(|_| refused.is_none()) {
         let _ = writeln!(text, "\n          NOTE: `ipsec run` and `ipsec proxy` refuse this: {why}");
     }
     text
@@ -48,8 +54,7 @@ fn only_up(config: &IpsecConfig) -> Option<&'static str> {
     (!children.all(is_tunnel)).then_some("they carry tunnels of ESP, no transport mode and no AH")
 }
 
-fn write_this_end(text: &mut String, file: &Path, config: &IpsecConfig) -> std::fmt::Result {
-    writeln!(text, "{} is valid. `sidestep ipsec up` would do this:\n", file.display())?;
+fn write_this_end(text: &mut String, config: &IpsecConfig) -> std::fmt::Result {
     let mtu = config.mtu.map_or("an MTU that follows the path".to_owned(), |mtu| format!("MTU {mtu}"));
     let addresses = match config.addresses.is_empty() {
         true => "no address of its own".to_owned(),
@@ -270,7 +275,8 @@ mod tests {
     fn described(text: &str) -> String {
         let key = |_: &Path, _: Secrecy| Ok(Zeroizing::new(b"a key that nobody is to see".to_vec()));
         let config = config::ipsec::parse(text, Path::new("ipsec0.toml"), &key).unwrap();
-        describe(Path::new("ipsec0.toml"), &config)
+        let refused = ipsec_runtime::check(&config).err().map(|why| why.to_string());
+        describe(Path::new("ipsec0.toml"), &config, refused.as_deref())
     }
 
     #[test]
@@ -295,7 +301,7 @@ mod tests {
         assert!(gateway.contains("10.9.0.1 tcp/443 <-> what it is given"), "{gateway}");
         let sensors = described(include_str!("../../../../examples/ipsec-sensors.toml"));
         assert!(sensors.contains("in:  tcp 1-1023 -> 1-1023, ::/0 -> ::/0 need authentication (require)"));
-        assert!(!sensors.contains("WARNING"), "{sensors}");
+        assert!(sensors.starts_with("ipsec0.toml is valid"), "{sensors}");
         let hosts = described(
             "[ipsec]\naddress = \"192.0.2.1\"\n[[remote]]\nname = \"b\"\naddress = \"192.0.2.2\"\n\
              shared_key_file = \"b.psk\"\n[[remote.child]]\nmode = \"transport\"\n",

@@ -11,7 +11,6 @@ mod line;
 mod session;
 mod show;
 
-use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -40,7 +39,7 @@ const LONGEST: u64 = 16 << 20;
 The language is that of setkey(8). Others can see the arguments of a command: keys are better in a file,
 or in standard input (-f -).")]
 pub(crate) struct KeyCommand {
-    /// The file with commands, or - for standard input
+    /// The file with commands, which others must not read, or - for standard input
     #[arg(short = 'f', long, value_name = "FILE")]
     file: Option<PathBuf>,
     /// Name of the daemon; not needed if only one is up
@@ -202,13 +201,16 @@ type Placed = Vec<(Position, Command)>;
 fn read(path: &Path) -> Result<(Placed, String), Failure> {
     let is_standard_input = path == Path::new("-");
     let name = if is_standard_input { "standard input".to_owned() } else { path.display().to_string() };
-    let failed = |error: io::Error| Failure::Message(format!("cannot read {name}: {error}"));
+    let failed = |error: &dyn std::fmt::Display| Failure::Message(format!("cannot read {name}: {error}"));
     let mut text = Zeroizing::new(String::new());
     let length = match is_standard_input {
         true => io::stdin().lock().take(LONGEST + 1).read_to_string(&mut text),
-        false => File::open(path).map_err(failed)?.take(LONGEST + 1).read_to_string(&mut text),
+        // It holds keys.
+        false => linux::file::open_private(path, LONGEST)
+            .map_err(|error| failed(&error))?
+            .read_to_string(&mut text),
     };
-    if length.map_err(failed)? as u64 > LONGEST {
+    if length.map_err(|error| failed(&error))? as u64 > LONGEST {
         return Err(Failure::Message(format!("{name} is longer than 16 MB: split it")));
     }
     let commands =
