@@ -226,11 +226,15 @@ fn markdown(results: &Results, tables: &[Table]) -> String {
         format!("{}. {}.\n\n| contender | what it is |\n|---|---|\n", results.machine, results.settings);
     let tcp = results.contenders().map(|one| (one.name(), one.about()));
     let tunnels = results.tunnels.iter().flat_map(tunnels::Tunnels::contenders);
-    for (name, about) in tcp.chain(tunnels) {
-        let _ = writeln!(text, "| {name} | {about} |");
+    // The moving tunnel and the host stack are of the same name.
+    for (part, name, about) in tcp
+        .map(|(name, about)| ("TCP", name, about))
+        .chain(tunnels.map(|(name, about)| ("tunnel", name, about)))
+    {
+        let _ = writeln!(text, "| {part}: {name} | {about} |");
     }
     for (name, why) in results.tunnels.iter().flat_map(tunnels::Tunnels::left_out) {
-        let _ = writeln!(text, "| {name} | left out: {why} |");
+        let _ = writeln!(text, "| tunnel: {name} | left out: {why} |");
     }
     text.push('\n');
     tables.iter().for_each(|table| text.push_str(&table.markdown()));
