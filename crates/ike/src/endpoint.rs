@@ -370,7 +370,8 @@ impl<R: Random> Endpoint<R> {
             };
             table.all_established().any(is_it)
         };
-        match half_open.receive(message, path, &has_come_about, &mut self.surroundings.context(now)) {
+        let mut context = self.surroundings.context(now, &table.census);
+        match half_open.receive(message, path, &has_come_about, &mut context) {
             Err(half_open) => {
                 self.keep(own, Entry::HalfOpen(half_open));
                 After::Nothing
