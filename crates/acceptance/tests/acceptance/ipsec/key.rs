@@ -69,8 +69,15 @@ impl Host {
         command.args(["key", "--socket"]).arg(self.path("keys")).args(words).output().expect("sidestep")
     }
 
+    /// Writes a file that others must not read: it may hold keys.
+    fn write(&self, file: &str, commands: &str) {
+        let path = self.path(file);
+        std::fs::write(&path, commands).expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("a mode");
+    }
+
     fn loads(&self, file: &str, commands: &str) {
-        std::fs::write(self.path(file), commands).expect("a file");
+        self.write(file, commands);
         let loaded = self.key(&["-f", &self.path(file).display().to_string()]);
         assert!(loaded.status.success(), "{}", String::from_utf8_lossy(&loaded.stderr));
     }
@@ -95,7 +102,7 @@ fn a_daemon_is_asked_for_an_association_and_what_waits_leaves_by_the_one_that_it
     let _monitor =
         host.start(&program, &["key", "--socket", &socket.display().to_string(), "monitor"], "monitor.log");
     let add = format!("add {OURS} {THEIRS} esp 0x1000 -E aes-gcm-16 \"0123456789abcdef0123\";");
-    std::fs::write(host.path("add"), add).expect("a file");
+    host.write("add", &add);
     let arguments = [program, socket, host.path("add")].map(|path| path.display().to_string());
     let words = [&["-c", DAEMON][..], &arguments.each_ref().map(String::as_str)].concat();
     let _daemon = host.start(Path::new("python3"), &words, "daemon.log");

@@ -3,8 +3,11 @@
 mod by_hand;
 mod hosts;
 mod key;
+mod life;
+mod moves;
 mod proxy;
 mod run;
 mod scene;
+mod table;
 mod up;
 mod with_others;

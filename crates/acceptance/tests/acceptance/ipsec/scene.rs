@@ -174,6 +174,36 @@ impl Scene {
         told
     }
 
+    /// Reads a side's configuration again, by the command.
+    pub(super) fn reload_by_command(&self, side: usize) -> Output {
+        let mut command = self.namespaces[side].command(&self.program).expect("the namespace");
+        let socket = self.path(&format!("{}.sock", ["a", "b"][side]));
+        command.args(["reload", "--socket"]).arg(socket).output().expect("sidestep")
+    }
+
+    /// Which IKE SAs a side has.
+    pub(super) fn ike_sas(&self, side: usize) -> Vec<String> {
+        let status = self.status(side).unwrap_or_default();
+        let of = |remote: &serde_json::Value| remote["ike"].as_array().cloned().unwrap_or_default();
+        let all = status["remotes"].as_array().into_iter().flatten().flat_map(of);
+        all.map(|ike| ike["spi"].as_str().expect("an SPI").to_owned()).collect()
+    }
+
+    /// Pings many times while something is done, and says how many were not answered.
+    pub(super) fn lost_while(&self, side: usize, address: &str, act: impl FnOnce()) -> usize {
+        const PINGS: usize = 100;
+        let mut command = self.namespaces[side].command("ping").expect("the namespace");
+        command.args(["-n", "-c", &PINGS.to_string(), "-i", "0.03", "-W", "3", address]);
+        let log = self.path("lost-while.log");
+        let mut pings = Process::start(&mut command, &log).expect("ping");
+        let said = || std::fs::read_to_string(&log).unwrap_or_default();
+        let answered = || said().lines().filter(|line| line.contains("time=")).count();
+        wait_until("the first answers", || answered() > 5);
+        act();
+        assert!(pings.wait(Duration::from_secs(60)).is_some(), "ping has ended");
+        PINGS - answered()
+    }
+
     /// Runs a program through the tunnel, as user nobody.
     pub(super) fn run_as_nobody(&self, words: &[&str]) -> Command {
         let file = self.path("client.toml");

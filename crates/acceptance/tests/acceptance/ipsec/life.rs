@@ -1,0 +1,83 @@
+//! How a tunnel lives: other configurations, other copies, other ends that die.
+
+use lab::patience::wait_until;
+
+use super::scene::{INNER, INNER_V4, Scene};
+
+fn program() -> String {
+    std::env::var("SIDESTEP_BIN").expect("the program")
+}
+
+#[test]
+fn another_configuration_leaves_what_did_not_change_as_it_is() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let _ends = scene.tunnel();
+    // Something that is dropped, to see whether it is still counted afterwards.
+    scene.namespaces[0].ip("route add fd00:c::/64 dev tunnel-a").expect("a route");
+    assert!(!scene.pings(0, "fd00:c::1"));
+    let (before, counted) = (scene.ike_sas(0), scene.status(0).expect("a status")["drops"].clone());
+    assert!(counted.as_object().is_some_and(|drops| !drops.is_empty()), "{counted}");
+    let good = std::fs::read_to_string(scene.path("a.toml")).expect("the file");
+    let further = "[[remote]]\nname = \"c\"\nidentity = \"c.example\"\nshared_key_file = \"key\"\n\n\
+                   [[remote.child]]\nlocal = [\"fd00:a::/64\"]\nremote = [\"fd00:c::/64\"]\n";
+    let lost = scene.lost_while(0, INNER[1], || {
+        // In front, so that the other one has another number.
+        let (this_end, remotes) = good.split_once("[[remote]]").expect("a remote");
+        scene.write("a.toml", &format!("{this_end}{further}\n[[remote]]{remotes}"), 0o600);
+        let reloaded = scene.reload_by_command(0);
+        assert!(reloaded.status.success(), "{}", String::from_utf8_lossy(&reloaded.stderr));
+        scene.write("a.toml", &good.replace("fd00:b::/64", "nothing"), 0o600);
+        let refused = scene.reload_by_command(0);
+        assert!(
+            !refused.status.success() && String::from_utf8_lossy(&refused.stderr).contains("\"nothing\"")
+        );
+    });
+    assert_eq!((lost, scene.ike_sas(0)), (0, before));
+    let drops = scene.status(0).expect("a status")["drops"].clone();
+    for (reason, count) in counted.as_object().expect("drops") {
+        assert!(drops[reason].as_u64() >= count.as_u64(), "{reason}: {drops}");
+    }
+}
+
+#[test]
+fn a_gateway_that_was_killed_and_is_back_is_found_by_who_sends() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let [_a, b] = scene.tunnel();
+    b.kill();
+    let _b = scene.up(1);
+    wait_until("an answer", || scene.pings(0, INNER[1]));
+    assert_eq!((scene.ike_sas(0).len(), scene.ike_sas(1).len()), (1, 1));
+}
+
+#[test]
+fn a_second_copy_under_another_name_is_told_who_has_the_ports() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let _ends = scene.tunnel();
+    let pid = scene.status(0).expect("a status")["pid"].to_string();
+    let text = std::fs::read_to_string(scene.path("a.toml")).expect("the file");
+    scene.write("c.toml", &text.replace("tunnel-a", "tunnel-c"), 0o600);
+    let [file, socket] = ["c.toml", "c.sock"].map(|name| scene.path(name).display().to_string());
+    let second = scene.on(0, &[&program(), "ipsec", "up", &file, "--socket", &socket]);
+    let told = String::from_utf8_lossy(&second.stderr);
+    assert!(told.contains(&format!("the tunnel tunnel-a (process {pid}) has it")), "{told}");
+    assert!(!second.status.success() && scene.pings(0, INNER_V4[1]));
+}
+
+#[test]
+fn a_tunnel_that_is_not_there_is_no_success_and_one_that_was_killed_is_told_from_it() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let [a, _b] = scene.tunnel();
+    a.kill();
+    let socket = scene.path("a.sock").display().to_string();
+    let nowhere = scene.path("nowhere.sock").display().to_string();
+    let status = scene.on(0, &[&program(), "ipsec", "status", "--socket", &socket]);
+    let told = String::from_utf8_lossy(&status.stderr);
+    assert!(!status.status.success() && told.contains("a is not running: it was killed"), "{told}");
+    let down = scene.on(0, &[&program(), "ipsec", "down", "--open", "--socket", &nowhere]);
+    let told = String::from_utf8_lossy(&down.stderr);
+    assert!(!down.status.success() && told.contains("there is no tunnel of this name"), "{told}");
+    let down = scene.on(0, &[&program(), "ipsec", "down", "--open", "--socket", &socket]);
+    assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+    let tables = scene.on(0, &["nft", "list", "tables"]);
+    assert_eq!(String::from_utf8_lossy(&tables.stdout).trim(), "", "nothing is left");
+}
