@@ -16,6 +16,8 @@ use crate::error::Error;
 const PART_OF_DEFAULT: u8 = 3;
 /// Networks of neighbors that count, at most: anybody on a link can advertise some.
 const MAX_NEAR: usize = 32;
+/// How often the table is made once more, while somebody else keeps changing it.
+const TRIES: usize = 5;
 
 /// The table, as it was made last.
 #[derive(Debug, Default)]
@@ -55,10 +57,22 @@ impl Table {
         self.made.as_ref().map(|(made, _)| made.table().1)
     }
 
+    /// Makes it, and remembers how it is listed then. Somebody may change it before it is listed, as a firewall does that
+    /// flushes all tables twice: what is listed the same after it was made once more is nobody's but ours.
     fn put(&mut self, inside: Inside, journal: &mut Journal) -> Result<(), Error> {
         let (family, name) = inside.table();
-        journal.set_table(family, &name, &inside.render())?;
-        let listed = inside::listed(&inside.tunnel)?;
+        let mut make = || -> Result<String, Error> {
+            journal.set_table(family, &name, &inside.render())?;
+            Ok(inside::listed(&inside.tunnel)?)
+        };
+        let mut listed = make()?;
+        for _ in 0..TRIES {
+            let again = make()?;
+            if again == listed {
+                break;
+            }
+            listed = again;
+        }
         self.made = Some((inside, listed));
         Ok(())
     }
