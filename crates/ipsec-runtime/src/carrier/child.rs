@@ -34,6 +34,8 @@ pub(super) struct Child {
     pub(super) unanswered: Option<Instant>,
     /// Another one has taken its place.
     pub(super) is_replaced: bool,
+    /// IKE has ended it. Where it was replaced, what was sent by it before is still received: see [`LATE_FOR`].
+    pub(super) is_over: bool,
 }
 
 impl Child {
@@ -42,6 +44,12 @@ impl Child {
         self.is_tunnel && self.inbound.protocol == Protocol::Esp
     }
 }
+
+/// How long what was sent by a child before it was deleted may take: the message that deletes it may overtake packets, as
+/// those of an end that seals them in several threads.
+pub(super) const LATE_FOR: Duration = Duration::from_secs(5);
+/// Children that are received from so, at most: a peer may replace its own as often as it likes.
+pub(super) const MAX_LATE: usize = 256;
 
 /// How often IKE is told that something comes from the other end.
 pub(super) const TELL_EVERY: Duration = Duration::from_secs(5);

@@ -21,7 +21,7 @@ use ipsec::selector::{Selector, Upper};
 use wire::protocol;
 
 use super::Carrier;
-use super::child::Child;
+use super::child::{Child, LATE_FOR, MAX_LATE};
 use super::conversation::{Conversation, Established};
 use super::event::{Event, RemoteIndex};
 use crate::outbox::{Via, Way};
@@ -63,7 +63,7 @@ impl<R: Random> Carrier<R> {
                 }
                 self.child_is_up(*new, now);
             }
-            IkeEvent::ChildDown { inbound_spi, .. } => self.child_is_down(inbound_spi),
+            IkeEvent::ChildDown { inbound_spi, .. } => self.child_is_down(inbound_spi, now),
             IkeEvent::ChildRefused { ike, child, notify } => {
                 let remote = self.remote_of(ike);
                 if let Some(remote) = remote {
@@ -183,16 +183,46 @@ impl<R: Random> Carrier<R> {
             told: None,
             unanswered: None,
             is_replaced: false,
+            is_over: false,
         })
     }
 
-    pub(super) fn child_is_down(&mut self, spi: IkeChildSpi) {
-        let Some(child) = self.children.remove(&spi.0) else { return };
+    /// Nothing is sent by a child any more. One that was replaced is received from a while longer.
+    pub(super) fn child_is_down(&mut self, spi: IkeChildSpi, now: Instant) {
+        let Some(child) = self.children.get_mut(&spi.0) else { return };
         self.by_outbound.remove(&child.outbound_id);
         // What has expired is gone already.
-        let _ = self.engine.delete(&child.inbound);
         let _ = self.engine.delete(&child.outbound);
         self.recent.clear();
+        if !child.is_replaced || child.is_over {
+            return self.forget(spi.0);
+        }
+        child.is_over = true;
+        self.late.push_back((now + LATE_FOR, spi.0));
+        if self.late.len() > MAX_LATE {
+            self.forget_first();
+        }
+    }
+
+    /// Forgets the children that nothing can come from any more.
+    pub(super) fn forget_late(&mut self, now: Instant) {
+        while self.late.front().is_some_and(|(until, _)| *until <= now) {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some((_, spi)) = self.late.pop_front()
+            && self.children.get(&spi).is_some_and(|child| child.is_over)
+        {
+            self.forget(spi);
+        }
+    }
+
+    fn forget(&mut self, spi: u32) {
+        if let Some(child) = self.children.remove(&spi) {
+            let _ = self.engine.delete(&child.inbound);
+        }
     }
 
     /// The way of a child's packets.

@@ -85,6 +85,8 @@ pub struct Carrier<R> {
     /// By their inbound SPI.
     children: HashMap<u32, Child>,
     by_outbound: HashMap<AssociationId, u32>,
+    /// Children that are over, and until when they are received from.
+    late: VecDeque<(Instant, u32)>,
     ports: Ports,
     recent: Recent,
     /// MTU of the ways to remotes, where it is known; else that of the device that they leave by.
@@ -153,6 +155,7 @@ impl<R: Random> Carrier<R> {
             conversations,
             children: HashMap::new(),
             by_outbound: HashMap::new(),
+            late: VecDeque::new(),
             ports,
             recent: Recent::default(),
             path_mtus: HashMap::new(),
@@ -189,7 +192,8 @@ impl<R: Random> Carrier<R> {
 
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
-        [self.ike.deadline(), self.engine_deadline, self.begins].into_iter().flatten().min()
+        let late = self.late.front().map(|(until, _)| *until);
+        [self.ike.deadline(), self.engine_deadline, self.begins, late].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -200,6 +204,7 @@ impl<R: Random> Carrier<R> {
                 self.ipsec_drops.count(ipsec::drops::DropReason::NotKeyed);
             }
         }
+        self.forget_late(now);
         self.begin_conversations(now);
         self.settle(now, deliver);
     }

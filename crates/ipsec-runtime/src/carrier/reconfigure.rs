@@ -73,7 +73,7 @@ impl<R: Random> Carrier<R> {
             .map(|(spi, _)| *spi)
             .collect();
         for spi in gone {
-            self.child_is_down(Spi(spi));
+            self.child_is_down(Spi(spi), now);
         }
         for child in self.children.values_mut() {
             if let Some((remote, index)) = kept.child(child) {
@@ -113,7 +113,9 @@ impl<R: Random> Carrier<R> {
                 continue;
             }
             for child in (0..peer.children.len()).map(ChildIndex) {
-                let is_it = |found: &Child| found.remote == RemoteIndex(index) && found.index == child;
+                let is_it = |found: &Child| {
+                    found.remote == RemoteIndex(index) && found.index == child && !found.is_over
+                };
                 if !self.children.values().any(is_it) {
                     // What is refused now is asked for again by packets.
                     let _ = self.ike.create_child(now, established.ike, child);

@@ -17,7 +17,7 @@ impl<R: Random> Carrier<R> {
         let age = |since: Instant| now.saturating_duration_since(since);
         let remotes = self.conversations.iter().enumerate();
         let remotes = remotes.map(|(index, conversation)| {
-            let of_it = |child: &&Child| child.remote == RemoteIndex(index);
+            let of_it = |child: &&Child| child.remote == RemoteIndex(index) && !child.is_over;
             let mut children: Vec<_> = self.children.values().filter(of_it).collect();
             children.sort_by_key(|child| (child.since, child.inbound_id));
             let ike = conversation.established.iter().map(|sa| IkeSa {

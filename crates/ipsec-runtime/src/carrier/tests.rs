@@ -364,6 +364,39 @@ fn keys_are_replaced_and_no_packet_is_lost() {
 }
 
 #[test]
+fn what_a_replaced_child_has_sent_is_received_after_it_is_deleted() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let [packet, late] = [100, 101].map(|length| datagram(inside(0, 1), inside(1, 9), length));
+    // Sealed by the first child, and on its way while both ends agree on another.
+    let end = &mut world.ends[0];
+    let mut underway = Vec::new();
+    for mut packet in [packet.clone(), late] {
+        end.carrier.send(&virtio_net::Header::NONE, &mut packet, world.now, &mut end.inner);
+        underway.extend(end.carrier.outbox().batches().map(|(_, bytes)| bytes.to_vec()));
+        end.carrier.outbox().clear();
+    }
+    let (spi, child) = end.carrier.children.iter().next().unwrap();
+    end.carrier.ike.rekey_child(world.now, child.ike, ike::numbers::Spi(*spi)).unwrap();
+    world.pass(2);
+    let children = |world: &World, at: usize| world.ends[at].carrier.report(world.now)[0].children.len();
+    assert_eq!([children(&world, 0), children(&world, 1)], [1, 1]);
+    let arrives = |world: &mut World, mut bytes: Vec<u8>| {
+        let (at, local) = (0..bytes.len(), outside(1));
+        let (segment, remote) = (at.len(), SocketAddr::new(outside(0), PORTS.nat));
+        let received = Received { at, segment, via: Via::Nat, local, remote, ecn: Ecn::NotEct };
+        let end = &mut world.ends[1];
+        end.carrier.receive(&mut bytes, &received, world.now, &mut end.inner);
+    };
+    arrives(&mut world, underway.remove(0));
+    assert_eq!(world.arrived(1), [packet]);
+    world.pass(super::child::LATE_FOR.as_secs());
+    assert_eq!(world.ends[1].carrier.children.len(), 1);
+    arrives(&mut world, underway.remove(0));
+    assert!(world.arrived(1).is_empty());
+    assert_eq!(world.drops(1), ["no_association"]);
+}
+
+#[test]
 fn an_end_that_was_killed_is_found_again() {
     let mut world = World::new(Start::Always, [PORTS; 2]);
     let carrier = Carrier::new(&config(1, Start::Wait, PORTS), PORTS, Repeatable(99), world.now);
