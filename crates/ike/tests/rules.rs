@@ -17,7 +17,7 @@ fn sources(under: &Path, into: &mut String) {
     }
 }
 
-/// All that is in the file or folder of this name.
+/// All that is in the files and folders of this name.
 fn text_of(module: &str) -> String {
     let mut text = String::new();
     let candidates = [
@@ -29,14 +29,19 @@ fn text_of(module: &str) -> String {
         folder("../ipsec/src/tests").join(format!("{module}.rs")),
         folder("../config/src/ipsec").join(format!("{module}.rs")),
     ];
-    let there = candidates.iter().find(|path| path.exists());
-    match (module, there) {
-        ("kernel", _) => sources(&folder("../acceptance/tests/acceptance/xfrm"), &mut text),
-        ("up", _) => sources(&folder("../acceptance/tests/acceptance/ipsec"), &mut text),
-        ("strongswan", _) => sources(&folder("../acceptance/tests/acceptance/ike"), &mut text),
-        (_, Some(path)) if path.is_dir() => sources(path, &mut text),
-        (_, Some(path)) => text = std::fs::read_to_string(path).unwrap(),
-        (_, None) => {}
+    match module {
+        "kernel" => sources(&folder("../acceptance/tests/acceptance/xfrm"), &mut text),
+        "up" => sources(&folder("../acceptance/tests/acceptance/ipsec"), &mut text),
+        "strongswan" => sources(&folder("../acceptance/tests/acceptance/ike"), &mut text),
+        _ => {
+            for path in candidates.iter().filter(|path| path.exists()) {
+                if path.is_dir() {
+                    sources(path, &mut text);
+                } else {
+                    text.push_str(&std::fs::read_to_string(path).unwrap());
+                }
+            }
+        }
     }
     text
 }
