@@ -54,7 +54,7 @@ demo: lab ## two gateways and a router between them in a lab, watched live; leav
 .PHONY: test
 test: ## what every change runs, in a quarter of an hour: unit, property, simulation, each scenario on this kernel (as root)
 	@scripts/setup build lab test
-	SIDESTEP_SCALE=quick scripts/run-tests $(if $(BESIDE),--beside '$(BESIDE)')
+	SIDESTEP_SCALE=quick scripts/run-tests
 
 .PHONY: test-full
 test-full: lab ## the same tests at full length, with floods and speed, on the release build

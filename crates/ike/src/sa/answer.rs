@@ -385,6 +385,8 @@ mod tests {
             payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
             payloads.notify(NotifyType::NO_NATS_ALLOWED, &nat::plain(of, here));
             let events = ends.out.events.len();
+            // It was somewhere else before.
+            ends.sa.path.remote.set_port(1);
             let answer = ends.ask(ExchangeType::INFORMATIONAL, &payloads);
             assert_eq!(answer.into_iter().map(|(notify, ..)| notify).collect::<Vec<_>>(), told);
             assert_eq!(ends.out.events.len() > events, told.is_empty());

@@ -146,7 +146,10 @@ impl<R: Random> Carrier<R> {
                 );
             }
         }
-        let [local, networks] = [&child.local, &child.remote].map(|selectors| networks_of(selectors));
+        let [mut local, mut networks] = [&child.local, &child.remote].map(|selectors| networks_of(selectors));
+        // A gateway has thousands, of a network each.
+        local.shrink_to_fit();
+        networks.shrink_to_fit();
         if local.len().max(networks.len()) > MAX_NETWORKS {
             return Err("its traffic selectors are too many networks".to_owned());
         }
