@@ -114,7 +114,7 @@ fn inside(wanted: &Wanted, behind: &HashSet<IpNet>, addresses: &[Address]) -> In
 
 /// What is left of a network without those within it.
 fn without(net: IpNet, holes: &[IpNet]) -> Vec<IpNet> {
-    if holes.iter().any(|hole| *hole == net) {
+    if holes.contains(&net) {
         return Vec::new();
     }
     if !holes.iter().any(|hole| net.contains(hole)) {
