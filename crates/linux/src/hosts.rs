@@ -42,19 +42,7 @@ impl Hosts<'_> {
     pub fn render(&self) -> String {
         let Hosts { tunnel, hosts, mark, ports: [ike, nat] } = self;
         let table = table_name(tunnel);
-        let (mut emptied, mut sets) = (String::new(), String::new());
-        for (version, kind) in [(4, "ipv4_addr"), (6, "ipv6_addr")] {
-            let of_kind = |net: &&IpNet| net.addr().is_ipv4() == (version == 4);
-            let hosts: Vec<_> = hosts.iter().filter(of_kind).map(|net| net.trunc().to_string()).collect();
-            let set = format!("type {kind}; flags interval; auto-merge;");
-            emptied += &format!("add set inet {table} hosts{version} {{ {set} }}\n");
-            emptied += &format!("flush set inet {table} hosts{version}\n");
-            let elements = match hosts.is_empty() {
-                true => String::new(),
-                false => format!(" elements = {{ {} }}", hosts.join(", ")),
-            };
-            sets += &format!("\tset hosts{version} {{ {set}{elements} }}\n");
-        }
+        let (emptied, sets) = nft::network_sets(&table, &[("hosts", hosts.iter().collect())]);
         format!(
             "add table inet {table}\n\
              flush table inet {table}\n\

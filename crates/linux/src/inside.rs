@@ -11,6 +11,7 @@
 use ipnet::IpNet;
 
 use crate::error::Result;
+use crate::nft;
 use crate::outside::table_name;
 
 const FAMILY: &str = "inet";
@@ -75,22 +76,8 @@ impl Inside {
         let always: Vec<IpNet> = ALWAYS_NEAR.iter().filter_map(|net| net.parse().ok()).collect();
         let near: Vec<&IpNet> = here.iter().chain(&self.near).chain(&always).collect();
         let here: Vec<&IpNet> = here.iter().collect();
-        let (mut emptied, mut sets) = (String::new(), String::new());
-        for (name, networks) in [("behind", behind), ("here", here), ("all", all), ("near", near)] {
-            for (version, kind) in [(4, "ipv4_addr"), (6, "ipv6_addr")] {
-                let of_kind = |net: &&&IpNet| net.addr().is_ipv4() == (version == 4);
-                let networks: Vec<_> =
-                    networks.iter().filter(of_kind).map(|net| net.trunc().to_string()).collect();
-                let set = format!("type {kind}; flags interval; auto-merge;");
-                emptied += &format!("add set inet {table} {name}{version} {{ {set} }}\n");
-                emptied += &format!("flush set inet {table} {name}{version}\n");
-                let elements = match networks.is_empty() {
-                    true => String::new(),
-                    false => format!(" elements = {{ {} }}", networks.join(", ")),
-                };
-                sets += &format!("\tset {name}{version} {{ {set}{elements} }}\n");
-            }
-        }
+        let named = [("behind", behind), ("here", here), ("all", all), ("near", near)];
+        let (emptied, sets) = nft::network_sets(&table, &named);
         let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         // Adding before flushing makes that succeed whether or not the table is there.
         format!(

@@ -16,7 +16,7 @@ use std::io::Write as _;
 use std::net::Ipv6Addr;
 use std::process::{Command, Output, Stdio};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 
 use crate::error::{Context, Error, Result};
 
@@ -331,6 +331,28 @@ fn nft(arguments: &[&str], input: &str) -> Result<Output> {
 
 fn first_line(message: &str) -> String {
     message.lines().next().unwrap_or("no message").to_owned()
+}
+
+/// Sets of networks for a table of the family `inet`, one for each version of IP, `NAME4` and `NAME6`: what empties them, and
+/// what they are, within the table.
+pub(crate) fn network_sets(table: &str, named: &[(&str, Vec<&IpNet>)]) -> (String, String) {
+    let (mut emptied, mut sets) = (String::new(), String::new());
+    for (name, networks) in named {
+        for (version, kind) in [(4, "ipv4_addr"), (6, "ipv6_addr")] {
+            let of_kind = |net: &&&IpNet| net.addr().is_ipv4() == (version == 4);
+            let networks: Vec<_> =
+                networks.iter().filter(of_kind).map(|net| net.trunc().to_string()).collect();
+            let set = format!("type {kind}; flags interval; auto-merge;");
+            emptied += &format!("add set inet {table} {name}{version} {{ {set} }}\n");
+            emptied += &format!("flush set inet {table} {name}{version}\n");
+            let elements = match networks.is_empty() {
+                true => String::new(),
+                false => format!(" elements = {{ {} }}", networks.join(", ")),
+            };
+            sets += &format!("\tset {name}{version} {{ {set}{elements} }}\n");
+        }
+    }
+    (emptied, sets)
 }
 
 #[cfg(test)]

@@ -53,23 +53,8 @@ impl Outside<'_> {
     pub fn render(&self) -> String {
         let Outside { tunnel, external, behind, here, .. } = self;
         let (table, prefix) = (table_name(tunnel), self.prefix.trunc());
-        let (mut emptied, mut sets) = (String::new(), String::new());
-        for (name, networks) in [("behind", behind), ("here", here)] {
-            for (version, kind) in [(4, "ipv4_addr"), (6, "ipv6_addr")] {
-                let of_kind = |net: &&IpNet| net.addr().is_ipv4() == (version == 4);
-                let networks: Vec<_> =
-                    networks.iter().filter(of_kind).map(|net| net.trunc().to_string()).collect();
-                let set = format!("type {kind}; flags interval; auto-merge;");
-                emptied += &format!("add set inet {table} {name}{version} {{ {set} }}\n");
-                emptied += &format!("flush set inet {table} {name}{version}\n");
-                let elements = if networks.is_empty() {
-                    String::new()
-                } else {
-                    format!(" elements = {{ {} }}", networks.join(", "))
-                };
-                sets += &format!("\tset {name}{version} {{ {set}{elements} }}\n");
-            }
-        }
+        let named = [("behind", behind.iter().collect()), ("here", here.iter().collect())];
+        let (emptied, sets) = nft::network_sets(&table, &named);
         // Adding before flushing makes that succeed whether or not the table is there.
         format!(
             "add table inet {table}\n\
