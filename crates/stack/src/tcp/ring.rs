@@ -2,8 +2,11 @@
 //!
 //! Bytes may be written behind a gap, as they arrive out of order; who writes so knows what is in the gap.
 
-/// The first allocation, in bytes; later ones double.
-const FIRST_ALLOCATION: usize = 4096;
+/// The least allocation, in bytes; larger ones are powers of two.
+const LEAST_ALLOCATION: usize = 512;
+/// An allocation of at most so many bytes is given back as soon as it is empty: many connections that carry little, each in
+/// its turn, then share their memory. Larger ones are kept for what comes next, until [`Ring::release`].
+const GIVEN_BACK: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(super) struct Ring {
@@ -56,7 +59,13 @@ impl Ring {
     pub(super) fn consume(&mut self, len: usize) {
         let len = len.min(self.len);
         self.len -= len;
-        self.head = if self.len == 0 { 0 } else { self.place(len) };
+        if self.len > 0 {
+            self.head = self.place(len);
+        } else if self.storage.len() <= GIVEN_BACK {
+            self.release();
+        } else {
+            self.head = 0;
+        }
     }
 
     /// Gives the memory back, if there is nothing in it.
@@ -71,7 +80,7 @@ impl Ring {
     }
 
     fn grow(&mut self, needed: usize) {
-        let mut storage = vec![0; needed.next_power_of_two().max(FIRST_ALLOCATION)].into_boxed_slice();
+        let mut storage = vec![0; needed.next_power_of_two().max(LEAST_ALLOCATION)].into_boxed_slice();
         let (first, second) = self.slices(0, self.len);
         storage[..first.len()].copy_from_slice(first);
         storage[first.len()..self.len].copy_from_slice(second);
@@ -104,6 +113,16 @@ mod tests {
                 let expected: Vec<u8> = model.iter().skip(n / 2).take(n).copied().collect();
                 prop_assert_eq!([a, b].concat(), expected);
             }
+        }
+    }
+
+    #[test]
+    fn an_empty_ring_keeps_memory_only_where_it_was_large() {
+        let mut ring = Ring::default();
+        for (written, kept) in [(1, 0), (4096, 0), (4097, 8192), (1, 8192)] {
+            ring.write(0, &vec![0; written]);
+            ring.consume(written);
+            assert_eq!(ring.capacity(), kept, "{written}");
         }
     }
 
