@@ -130,7 +130,7 @@ impl Carrier for Ipsec {
             && let Ok(Some(too_big)) = self.socket.recv_too_big()
         {
             let mtu = u16::try_from(too_big.mtu).unwrap_or(u16::MAX);
-            self.carrier.set_path_mtu(too_big.destination, mtu);
+            self.carrier.too_big(too_big.destination, mtu, too_big.quoted.as_deref(), Via::Nat, now);
         }
         let received = match self.socket.recv(&mut self.arena) {
             Ok(Some(received)) => received,
@@ -158,11 +158,8 @@ impl Carrier for Ipsec {
 
     fn flush(&mut self) {
         for (batch, bytes) in self.carrier.outbox().batches() {
-            let way = &batch.way;
             // What is lost here was lost on the way: UDP promises nothing.
-            if let Err(error) =
-                self.socket.send(bytes, batch.segment, way.local, way.remote, batch.traffic_class)
-            {
+            if let Err(error) = batch.send(bytes, &self.socket) {
                 debug!("{error}");
             }
         }

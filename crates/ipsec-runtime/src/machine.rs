@@ -320,7 +320,7 @@ impl Machine {
         if error && let Some(socket) = self.sockets.of(via) {
             while let Ok(Some(too_big)) = socket.recv_too_big() {
                 let mtu = u16::try_from(too_big.mtu).unwrap_or(u16::MAX);
-                self.carrier.set_path_mtu(too_big.destination, mtu);
+                self.carrier.too_big(too_big.destination, mtu, too_big.quoted.as_deref(), via, now);
             }
         }
         let (mut receives, mut bytes) = (0, 0);
@@ -359,7 +359,7 @@ impl Machine {
         let Some(socket) = self.sockets.raw.get(number) else { return };
         while error && let Ok(Some(too_big)) = socket.recv_too_big() {
             let mtu = u16::try_from(too_big.mtu).unwrap_or(u16::MAX);
-            self.carrier.set_path_mtu(too_big.destination, mtu);
+            self.carrier.too_big(too_big.destination, mtu, too_big.quoted.as_deref(), Via::Raw, now);
         }
         let (mut receives, mut bytes) = (0, 0);
         while receives < RECEIVES.0 && bytes < RECEIVES.1 {
@@ -427,10 +427,9 @@ impl Machine {
                 }
                 continue;
             };
-            match socket.send(bytes, batch.segment, way.local, way.remote, batch.traffic_class) {
-                // What is lost here was lost on the way: UDP promises nothing.
-                Ok(_) => {}
-                Err(error) => debug!("{error}"),
+            // What is lost here was lost on the way: UDP promises nothing.
+            if let Err(error) = batch.send(bytes, socket) {
+                debug!("{error}");
             }
         }
         self.carrier.outbox().clear();

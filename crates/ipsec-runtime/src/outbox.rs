@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 
+use linux::udp::{HostSocket, SendOutcome};
+
 /// Longest batch: what the kernel takes with UDP_SEGMENT, over either version of IP.
 const BATCH_BYTES: usize = 65_487;
 /// Most datagrams in a batch: what all supported kernels take.
@@ -38,8 +40,24 @@ pub struct Batch {
     pub traffic_class: u8,
     /// Length of each datagram, in bytes.
     pub segment: usize,
+    /// It is a single datagram, and longer than the way carries: the kernel is to cut it.
+    pub in_fragments: bool,
     start: usize,
     end: usize,
+}
+
+impl Batch {
+    /// Sends its bytes by a socket of UDP.
+    ///
+    /// # Errors
+    /// Where the kernel does not take them.
+    pub fn send(&self, bytes: &[u8], socket: &HostSocket) -> linux::Result<SendOutcome> {
+        let Way { local, remote, .. } = self.way;
+        if self.in_fragments {
+            return socket.send_in_fragments(bytes, local, remote, self.traffic_class);
+        }
+        socket.send(bytes, self.segment, local, remote, self.traffic_class)
+    }
 }
 
 /// Datagrams to send. It keeps its memory when cleared, so that nothing is allocated per packet.
@@ -60,7 +78,8 @@ impl Outbox {
         }
         match self.batches.last_mut() {
             Some(last)
-                if last.way == *way
+                if !last.in_fragments
+                    && last.way == *way
                     && last.traffic_class == traffic_class
                     && size <= last.segment
                     && (last.end - last.start).is_multiple_of(last.segment)
@@ -69,17 +88,27 @@ impl Outbox {
             {
                 last.end += size;
             }
-            _ => {
-                self.batches.push(Batch {
-                    way: *way,
-                    traffic_class,
-                    segment: size,
-                    start,
-                    end: start + size,
-                });
-            }
+            _ => self.batches.push(Batch {
+                way: *way,
+                traffic_class,
+                segment: size,
+                in_fragments: false,
+                start,
+                end: start + size,
+            }),
         }
         &mut self.buffer[start..self.used]
+    }
+
+    /// The same for a datagram of UDP that the way does not carry in one piece.
+    pub(crate) fn datagram_in_fragments(&mut self, way: &Way, traffic_class: u8, size: usize) -> &mut [u8] {
+        let start = self.used;
+        self.datagram(way, traffic_class, size);
+        self.cancel_last(size);
+        self.used += size;
+        let end = self.used;
+        self.batches.push(Batch { way: *way, traffic_class, segment: size, in_fragments: true, start, end });
+        &mut self.buffer[start..end]
     }
 
     /// Takes back the datagram that was asked for last.

@@ -15,7 +15,7 @@ use wire::ipv6;
 
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
-use crate::udp::TooBig;
+use crate::udp::{QUOTED, TooBig, too_big};
 use crate::udp::message::{Control, controls, leading_int, put_control};
 
 /// The most packets of one call.
@@ -26,8 +26,6 @@ pub const SLOT: usize = ipv6::HEADER_LEN + 65_535;
 const IPV6_HDRINCL: i32 = 36;
 const PMTUDISC_PROBE: i32 = 3;
 /// ICMPv6 type of Packet Too Big, and ICMP's type and code of fragmentation needed.
-const PACKET_TOO_BIG: (u8, u8) = (2, 0);
-const FRAGMENTATION_NEEDED: (u8, u8) = (3, 4);
 
 /// A packet that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -287,7 +285,7 @@ impl HostRawSocket {
     /// Where the socket is no good.
     pub fn recv_too_big(&self) -> Result<Option<TooBig>> {
         loop {
-            let mut quoted = [0u8; 64];
+            let mut quoted = [0u8; QUOTED];
             let mut piece = libc::iovec { iov_base: quoted.as_mut_ptr().cast(), iov_len: quoted.len() };
             let mut name = sockaddr_in6(SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0));
             let mut control = Control::new();
@@ -316,24 +314,12 @@ impl HostRawSocket {
             }
             let length = (header.msg_controllen as usize).min(control.bytes.len());
             let mut mtu = None;
-            controls(&control.bytes[..length], |level, kind, data| {
-                let is_error = matches!(
-                    (level, kind),
-                    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) | (libc::IPPROTO_IP, libc::IP_RECVERR)
-                );
-                // struct sock_extended_err: errno, origin, type, code, padding, information.
-                if is_error && let Some(&[_, kind, code]) = data.get(4..7).and_then(|b| b.first_chunk::<3>())
-                {
-                    let is_local = leading_int(data) == libc::EMSGSIZE;
-                    if is_local || matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED) {
-                        mtu = Some(data.get(8..).map_or(0, leading_int) as u32);
-                    }
-                }
-            });
-            if let Some(mtu) = mtu
+            controls(&control.bytes[..length], |level, kind, data| mtu = mtu.or(too_big(level, kind, data)));
+            if let Some((mtu, is_local)) = mtu
                 && let Some(destination) = self.address(&name)
             {
-                return Ok(Some(TooBig { destination, mtu }));
+                let quoted = (!is_local).then(|| quoted[..QUOTED.min(result as usize)].to_vec());
+                return Ok(Some(TooBig { destination, mtu, quoted }));
             }
         }
     }

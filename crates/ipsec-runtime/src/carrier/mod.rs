@@ -26,6 +26,7 @@ mod inward;
 mod keying;
 mod moving;
 mod outward;
+mod path_mtu;
 mod received;
 mod recent;
 mod reconfigure;
@@ -49,10 +50,11 @@ use ipsec::policy::{PolicyDatabase, Rule};
 use ipsec::request::DaemonId;
 
 use crate::deliver::Deliver;
-use crate::drops::Drops;
+use crate::drops::{DropReason, Drops};
 use crate::outbox::{Outbox, Via, Way};
 use child::Child;
 use conversation::Conversation;
+use path_mtu::{MIN_MTU, PathMtus};
 pub use event::{Ends, Event, NotReached, RemoteIndex};
 pub use received::Received;
 use recent::Recent;
@@ -89,8 +91,8 @@ pub struct Carrier<R> {
     late: VecDeque<(Instant, u32)>,
     ports: Ports,
     recent: Recent,
-    /// MTU of the ways to remotes, where it is known; else that of the device that they leave by.
-    path_mtus: HashMap<IpAddr, u16>,
+    /// MTU of the ways to remotes, where it is less than that of the device that they leave by.
+    path_mtus: PathMtus,
     link_mtu: u16,
     /// This end's addresses inside, for errors.
     own: Vec<IpAddr>,
@@ -106,12 +108,8 @@ pub struct Carrier<R> {
     ending: bool,
 }
 
-/// Ways whose MTU differs from the link's, at most: more remotes than that are told the link's again.
-const MAX_PATH_MTUS: usize = 1024;
 /// MTU until another is known.
 const ETHERNET: u16 = 1500;
-/// The least that IPv6 demands of a link (RFC 8200 §5), and what smaller claims are taken for.
-const MIN_MTU: u16 = 1280;
 
 impl<R: Random> Carrier<R> {
     /// Of a configuration, with nothing begun: [`handle_timeout`](Self::handle_timeout) begins. `ports` are those that there
@@ -158,7 +156,7 @@ impl<R: Random> Carrier<R> {
             late: VecDeque::new(),
             ports,
             recent: Recent::default(),
-            path_mtus: HashMap::new(),
+            path_mtus: PathMtus::default(),
             link_mtu: ETHERNET,
             own,
             next_error: now,
@@ -193,7 +191,8 @@ impl<R: Random> Carrier<R> {
     /// When [`handle_timeout`](Self::handle_timeout) is to be called, if nothing else happens before.
     pub fn deadline(&self) -> Option<Instant> {
         let late = self.late.front().map(|(until, _)| *until);
-        [self.ike.deadline(), self.engine_deadline, self.begins, late].into_iter().flatten().min()
+        let narrow = self.path_mtus.deadline();
+        [self.ike.deadline(), self.engine_deadline, self.begins, late, narrow].into_iter().flatten().min()
     }
 
     /// Does what is due.
@@ -205,6 +204,9 @@ impl<R: Random> Carrier<R> {
             }
         }
         self.forget_late(now);
+        if self.path_mtus.handle_timeout(now) {
+            self.events.push_back(Event::Mtu);
+        }
         self.begin_conversations(now);
         self.settle(now, deliver);
     }
@@ -233,17 +235,17 @@ impl<R: Random> Carrier<R> {
         self.events.push_back(Event::Mtu);
     }
 
-    /// Somebody on the way to `remote` has said that no more fits than this. Not for what is not ours: whoever calls knows
-    /// that a datagram of ours was quoted.
-    pub fn set_path_mtu(&mut self, remote: IpAddr, mtu: u16) {
+    /// A packet to `remote` was longer than this machine's own device, or than somebody on the way has said that he carries:
+    /// then `quoted` is what he says that it was (see [`path_mtu::is_ours`]), by the socket of `via`.
+    pub fn too_big(&mut self, remote: IpAddr, mtu: u16, quoted: Option<&[u8]>, via: Via, now: Instant) {
         let mtu = mtu.max(MIN_MTU);
         if mtu >= self.path_mtu(remote) {
             return;
         }
-        if self.path_mtus.len() >= MAX_PATH_MTUS {
-            self.path_mtus.clear();
+        if quoted.is_some_and(|quoted| !path_mtu::is_ours(&self.engine, remote, via, quoted)) {
+            return self.drops.count(DropReason::StrangeTooBig);
         }
-        self.path_mtus.insert(remote, mtu);
+        self.path_mtus.learn(remote, mtu, now);
         self.events.push_back(Event::Mtu);
     }
 
@@ -260,7 +262,7 @@ impl<R: Random> Carrier<R> {
     }
 
     fn path_mtu(&self, remote: IpAddr) -> u16 {
-        self.path_mtus.get(&remote).copied().unwrap_or(self.link_mtu)
+        self.path_mtus.get(remote).map_or(self.link_mtu, |mtu| mtu.min(self.link_mtu))
     }
 
     /// Sends what IKE has to send.

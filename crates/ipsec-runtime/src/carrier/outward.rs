@@ -16,6 +16,7 @@ use wire::{ecn, flow, icmp_error, ipv4, ipv6, mss, udp, virtio_net};
 
 use super::Carrier;
 use super::child::Child;
+use super::path_mtu::{self, MIN_MTU};
 use super::recent::Protection;
 use super::whole::{outer_length, write_outer};
 use crate::deliver::Deliver;
@@ -115,7 +116,7 @@ impl<R: Random> Carrier<R> {
                 *longest = association.overhead().max(*longest);
             }
         }
-        let mtu = self.path_mtus.values().copied().min().unwrap_or(self.link_mtu).min(self.link_mtu);
+        let mtu = self.path_mtus.least().unwrap_or(self.link_mtu).min(self.link_mtu);
         (!longest.is_empty()).then(|| mtu - longest.values().sum::<usize>() as u16)
     }
 
@@ -192,22 +193,36 @@ impl<R: Random> Carrier<R> {
         let Ok(mut segmenter) = Segmenter::new(header, packet) else {
             return self.drops.count(DropReason::Unreadable);
         };
-        if segmenter.largest_segment() > limit {
+        // What is longer than the way carries is cut outside.
+        let longest = if is_ipv6 { limit.max(MIN_MTU.into()) } else { limit };
+        if segmenter.largest_segment() > longest {
             self.drops.count(DropReason::TooBig);
-            let reason = icmp_error::Reason::PacketTooBig { mtu: limit as u32 };
+            let reason = icmp_error::Reason::PacketTooBig { mtu: longest as u32 };
             return self.tell(reason, packet, now, deliver);
         }
         while let Some(segment) = segmenter.next() {
             let Some(size) = tunnel_payload::sealed_length(association, segment.len()) else { break };
             let front = outer_length(&way);
             let outside = if front == 0 { traffic_class } else { 0 };
-            let (outer, esp) = self.outbox.datagram(&way, outside, front + size).split_at_mut(front);
+            let fits = segment.len() <= limit;
+            let out = if fits || way.via == Via::Raw {
+                self.outbox.datagram(&way, outside, front + size)
+            } else {
+                self.outbox.datagram_in_fragments(&way, outside, size)
+            };
+            let (outer, esp) = out.split_at_mut(front);
             write_outer(&way, traffic_class, size, outer);
             let sealed = tunnel_payload::seal(association, [segment.head, segment.payload], esp, now);
             if let Err(error) = sealed {
                 self.outbox.cancel_last(front + size);
                 self.ipsec_drops.count(error.into());
                 break;
+            }
+            if !fits && way.via == Via::Raw {
+                self.scratch.clear();
+                self.scratch.extend_from_slice(out);
+                self.outbox.cancel_last(front + size);
+                path_mtu::send_in_fragments(&mut self.outbox, &way, &mut self.scratch);
             }
         }
         self.engine.used(id, now);

@@ -335,13 +335,37 @@ fn what_is_too_big_is_told_to_its_sender() {
 }
 
 #[test]
-fn a_narrower_path_is_believed_and_the_next_packet_is_told() {
+fn a_narrower_path_is_believed_for_ten_minutes_where_a_packet_of_ours_is_quoted() {
     let mut world = World::new(Start::Always, [PORTS; 2]);
-    let before = world.ends[0].carrier.inner_mtu();
-    world.ends[0].carrier.set_path_mtu(outside(1), 1400);
-    assert_eq!(before - world.ends[0].carrier.inner_mtu(), 100);
-    world.ends[0].carrier.set_path_mtu(outside(1), 68);
-    assert!(world.ends[0].carrier.inner_mtu() > 1100, "no claim goes below what IPv6 demands");
+    let (now, carrier) = (world.now, &mut world.ends[0].carrier);
+    let before = carrier.inner_mtu();
+    let spi = carrier.report(now)[0].children[0].outbound_spi.clone();
+    let ours = u32::from_str_radix(spi.trim_start_matches("0x"), 16).unwrap().to_be_bytes();
+    let forged = [[0; 4], [0x12, 0x34, 0x56, 0x78]];
+    for quoted in [&[][..], &ours[..3], &forged[0], &forged[1]] {
+        carrier.too_big(outside(1), 1400, Some(quoted), Via::Nat, now);
+        assert_eq!(carrier.inner_mtu(), before, "{quoted:?}");
+    }
+    carrier.too_big(outside(1), 1400, Some(&ours), Via::Nat, now);
+    assert_eq!(before - carrier.inner_mtu(), 100);
+    carrier.too_big(outside(1), 68, Some(&ours), Via::Nat, now);
+    assert!(carrier.inner_mtu() > 1100, "no claim goes below what IPv6 demands");
+    world.pass(601);
+    assert_eq!(world.ends[0].carrier.inner_mtu(), before, "it has ended");
+}
+
+#[test]
+fn packets_of_1280_bytes_pass_whatever_is_claimed_of_the_way() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    world.ends[0].carrier.too_big(outside(1), 1280, None, Via::Nat, world.now);
+    for (length, in_fragments) in [(1198, false), (1280, true)] {
+        let mut packet = datagram(inside(0, 1), inside(1, 9), length - 48);
+        let end = &mut world.ends[0];
+        end.carrier.send_whole(&mut packet, world.now, &mut end.inner);
+        let batches: Vec<_> = end.carrier.outbox().batches().map(|(batch, _)| batch.in_fragments).collect();
+        assert_eq!(batches, [in_fragments], "{length}");
+        world.run();
+    }
 }
 
 #[test]

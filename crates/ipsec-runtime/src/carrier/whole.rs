@@ -23,6 +23,7 @@ use wire::{ecn, flow, icmp_error, ipv4, ipv6, mss, protocol, udp, virtio_net};
 use super::Carrier;
 use super::child::TELL_EVERY;
 use super::inward::{hand_over, header_length};
+use super::path_mtu::{self, MIN_MTU};
 use super::received::Received;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
@@ -170,9 +171,11 @@ impl<R: Random> Carrier<R> {
         let Ok(mut segmenter) = Segmenter::new(header, packet) else {
             return self.drops.count(DropReason::Unreadable);
         };
-        if segmenter.largest_segment() > limit {
+        // What is longer than the way carries is cut outside.
+        let longest = if is_ipv6 { limit.max(MIN_MTU.into()) } else { limit };
+        if segmenter.largest_segment() > longest {
             self.drops.count(DropReason::TooBig);
-            let reason = icmp_error::Reason::PacketTooBig { mtu: limit as u32 };
+            let reason = icmp_error::Reason::PacketTooBig { mtu: longest as u32 };
             return self.tell(reason, packet, now, deliver);
         }
         while let Some(segment) = segmenter.next() {
@@ -189,7 +192,11 @@ impl<R: Random> Carrier<R> {
             }
             let Ok((local, remote)) = flow::addresses(whole.packet()) else { return };
             let way = Way { via: Via::Raw, local, remote: SocketAddr::new(remote, 0) };
-            self.outbox.datagram(&way, 0, whole.len()).copy_from_slice(whole.packet());
+            if length <= limit {
+                self.outbox.datagram(&way, 0, whole.len()).copy_from_slice(whole.packet());
+            } else {
+                path_mtu::send_in_fragments(&mut self.outbox, &way, whole.packet_mut());
+            }
         }
     }
 }

@@ -332,11 +332,12 @@ impl Kernel {
         Ok(self.netlink.set_link_mtu(self.index, mtu.into())?)
     }
 
-    /// MTU of the interface that leads to a remote.
+    /// MTU of the interface that leads to a remote, or of a route. What an ICMP message has told the kernel does not count:
+    /// anybody could have sent it, and what is said of our own packets is heard with them.
     pub(super) fn mtu_towards(&mut self, remote: IpAddr) -> Option<u16> {
         let hop = self.hosts.route_to(remote, &mut self.netlink).ok()??;
         let link = self.netlink.link_by_index(hop.index).ok()??;
-        u16::try_from(link.mtu.min(hop.mtu.unwrap_or(link.mtu))).ok()
+        u16::try_from(link.mtu.min(hop.mtu.filter(|_| !hop.expires).unwrap_or(link.mtu))).ok()
     }
 
     fn add_route(&mut self, network: IpNet) -> Result<(), Error> {

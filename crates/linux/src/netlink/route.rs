@@ -71,6 +71,8 @@ pub struct NextHop {
     pub source: Option<IpAddr>,
     /// The path MTU, if a route or an ICMPv6 message set one.
     pub mtu: Option<u32>,
+    /// Whether that ends of itself, as what an ICMP message has said.
+    pub expires: bool,
     /// The address is this host's own.
     pub local: bool,
 }
@@ -306,6 +308,7 @@ impl NextHop {
             gateway: None,
             source: None,
             mtu: None,
+            expires: false,
             local: message.header.kind == RouteType::Local,
         };
         if !matches!(message.header.kind, RouteType::Unicast | RouteType::Local) {
@@ -317,6 +320,7 @@ impl NextHop {
                 RouteAttribute::Gateway(gateway) => hop.gateway = ip_address(&gateway),
                 RouteAttribute::PrefSource(source) => hop.source = ip_address(&source),
                 RouteAttribute::Metrics(metrics) => hop.mtu = mtu_of(&metrics),
+                RouteAttribute::CacheInfo(cache) => hop.expires = cache.expires != 0,
                 _ => {}
             }
         }

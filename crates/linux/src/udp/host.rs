@@ -21,6 +21,12 @@ use crate::sockopt::{self, sockaddr_in6};
 /// ICMPv6 type of Packet Too Big, and ICMP's type and code of fragmentation needed.
 const PACKET_TOO_BIG: (u8, u8) = (2, 0);
 const FRAGMENTATION_NEEDED: (u8, u8) = (3, 4);
+/// Bytes of what an ICMP message quotes that are looked at: two IP headers' worth, and what follows.
+pub(crate) const QUOTED: usize = 64;
+/// Not in `libc` under names of IPv6.
+const PMTUDISC_DONT: i32 = 0;
+/// The least that a link of IPv6 carries (RFC 8200 §5).
+const MIN_MTU: i32 = 1280;
 
 /// What one receive brought: one datagram, or several of one sender and one size, one behind the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,12 +46,29 @@ pub struct HostReceived {
 }
 
 /// A path is narrower than a datagram that was sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TooBig {
     /// Where the datagram was going.
     pub destination: IpAddr,
     /// What fits.
     pub mtu: u32,
+    /// What an ICMP message says that it was, from behind the UDP header on, of raw sockets from the IP header on; `None`:
+    /// this host itself says so.
+    pub quoted: Option<Vec<u8>>,
+}
+
+/// What a control message of an error queue says of a narrow path: its MTU, and whether this host itself says so.
+pub(crate) fn too_big(level: i32, kind: i32, data: &[u8]) -> Option<(u32, bool)> {
+    let queues = [(libc::IPPROTO_IPV6, libc::IPV6_RECVERR), (libc::IPPROTO_IP, libc::IP_RECVERR)];
+    if !queues.contains(&(level, kind)) {
+        return None;
+    }
+    // struct sock_extended_err: errno, origin, type, code, padding, information.
+    let &[origin, kind, code] = data.get(4..7)?.first_chunk::<3>()?;
+    let is_local = origin == libc::SO_EE_ORIGIN_LOCAL && leading_int(data) == libc::EMSGSIZE;
+    let is_icmp = origin != libc::SO_EE_ORIGIN_LOCAL
+        && matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED);
+    (is_local || is_icmp).then(|| (data.get(8..).map_or(0, leading_int) as u32, is_local))
 }
 
 /// A UDP socket of this host. Non-blocking; add it to a [`crate::event::Poller`].
@@ -139,6 +162,33 @@ impl HostSocket {
         }
     }
 
+    /// Sends a datagram that the way does not carry in one piece: fragments leave, of 1280 bytes in IPv6, of what the kernel
+    /// believes that the way carries in IPv4, where routers may cut, too.
+    pub fn send_in_fragments(
+        &self,
+        data: &[u8],
+        from: IpAddr,
+        to: SocketAddr,
+        traffic_class: u8,
+    ) -> Result<SendOutcome> {
+        let may_be_cut = |may: bool| {
+            let discovery = if may { PMTUDISC_DONT } else { IPV6_PMTUDISC_PROBE };
+            for (level, option, value) in [
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, discovery),
+                (libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, i32::from(!may)),
+                (libc::IPPROTO_IPV6, libc::IPV6_MTU, if may { MIN_MTU } else { 0 }),
+                (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, discovery),
+            ] {
+                sockopt::set(self.fd.as_fd(), level, option, &value, "setsockopt MTU_DISCOVER")?;
+            }
+            Ok(())
+        };
+        may_be_cut(true)?;
+        let sent = self.send(data, data.len(), from, to, traffic_class);
+        may_be_cut(false)?;
+        sent
+    }
+
     /// Receives one datagram, or several of one sender with offload. `None` when there is nothing now.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<Option<HostReceived>> {
         // An ICMP error is reported once, and in place of a datagram that may well be there.
@@ -182,11 +232,11 @@ impl HostSocket {
     /// The next narrow path of the error queue; what else is in it is passed over. Read it whenever an event says `error`:
     /// until the queue is empty, every wait returns at once.
     pub fn recv_too_big(&self) -> Result<Option<TooBig>> {
-        let mut quoted = [0; 64];
+        let mut quoted = [0; QUOTED];
         loop {
             let mut message = Message::new(&mut quoted);
-            match message.receive(self.fd.as_fd(), libc::MSG_ERRQUEUE) {
-                Ok(_) => {}
+            let length = match message.receive(self.fd.as_fd(), libc::MSG_ERRQUEUE) {
+                Ok(length) => length,
                 Err(error) if matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EINTR)) => {
                     // An error without a message may be pending too; fetching it makes the socket quiet.
                     let _ = sockopt::get_int(self.fd.as_fd(), libc::SOL_SOCKET, libc::SO_ERROR, "SO_ERROR");
@@ -195,24 +245,13 @@ impl HostSocket {
                 Err(error) => {
                     return Err(Error::new(format!("recvmsg error queue of UDP port {}", self.port), error));
                 }
-            }
+            };
             let mut mtu = None;
-            message.for_each_control(|level, kind, data| {
-                let is_error = matches!(
-                    (level, kind),
-                    (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) | (libc::IPPROTO_IP, libc::IP_RECVERR)
-                );
-                // struct sock_extended_err: errno, origin, type, code, padding, information.
-                if is_error && let Some(&[_, kind, code]) = data.get(4..7).and_then(|b| b.first_chunk::<3>())
-                {
-                    let is_local = leading_int(data) == libc::EMSGSIZE;
-                    if is_local || matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED) {
-                        mtu = Some(data.get(8..).map_or(0, leading_int) as u32);
-                    }
-                }
-            });
-            if let (Some(mtu), Some(destination)) = (mtu, message.name) {
-                return Ok(Some(TooBig { destination: destination.ip().to_canonical(), mtu }));
+            message.for_each_control(|level, kind, data| mtu = mtu.or(too_big(level, kind, data)));
+            if let (Some((mtu, is_local)), Some(destination)) = (mtu, message.name) {
+                let destination = destination.ip().to_canonical();
+                let quoted = (!is_local).then(|| quoted[..length.min(QUOTED)].to_vec());
+                return Ok(Some(TooBig { destination, mtu, quoted }));
             }
         }
     }
