@@ -15,8 +15,8 @@ use wire::ipv6;
 
 use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
-use crate::udp::{QUOTED, TooBig, too_big};
 use crate::udp::message::{Control, controls, leading_int, put_control};
+use crate::udp::{QUOTED, TooBig, too_big};
 
 /// The most packets of one call.
 pub const MAX_BATCH: usize = 16;

@@ -75,9 +75,7 @@ pub(super) fn is_ours(engine: &KeyEngine, remote: IpAddr, via: Via, quoted: &[u8
                 [first, ..] if first >> 4 == 6 => {
                     (quoted.get(6).copied().unwrap_or(0), behind(ipv6::HEADER_LEN))
                 }
-                [first, ..] => {
-                    (quoted.get(9).copied().unwrap_or(0), behind(usize::from(first & 0xf) * 4))
-                }
+                [first, ..] => (quoted.get(9).copied().unwrap_or(0), behind(usize::from(first & 0xf) * 4)),
                 [] => return false,
             };
             match next_header {

@@ -66,8 +66,8 @@ pub(crate) fn too_big(level: i32, kind: i32, data: &[u8]) -> Option<(u32, bool)>
     // struct sock_extended_err: errno, origin, type, code, padding, information.
     let &[origin, kind, code] = data.get(4..7)?.first_chunk::<3>()?;
     let is_local = origin == libc::SO_EE_ORIGIN_LOCAL && leading_int(data) == libc::EMSGSIZE;
-    let is_icmp = origin != libc::SO_EE_ORIGIN_LOCAL
-        && matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED);
+    let is_icmp =
+        origin != libc::SO_EE_ORIGIN_LOCAL && matches!((kind, code), PACKET_TOO_BIG | FRAGMENTATION_NEEDED);
     (is_local || is_icmp).then(|| (data.get(8..).map_or(0, leading_int) as u32, is_local))
 }
 

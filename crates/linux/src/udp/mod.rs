@@ -24,8 +24,8 @@ use crate::error::{Error, Result};
 use crate::sockopt::{self, sockaddr_in6};
 
 pub use error_queue::{ErrorOrigin, QueuedError};
-pub(crate) use host::{QUOTED, too_big};
 pub use host::{HostReceived, HostSocket, TooBig};
+pub(crate) use host::{QUOTED, too_big};
 pub use outcome::SendOutcome;
 pub use shared::{SharedSocket, SkLookupTable};
 

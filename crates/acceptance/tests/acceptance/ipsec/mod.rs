@@ -6,6 +6,7 @@ mod hosts;
 mod key;
 mod life;
 mod moves;
+mod path_mtu;
 mod proxy;
 mod run;
 mod scene;
