@@ -54,6 +54,8 @@ impl Connection {
         }
         if self.state.may_transmit() {
             let sack = self.sack_len();
+            // An urgent pointer counts from its own segment.
+            let max_gso = if self.our_urgent.is_some() { 0 } else { max_gso };
             if let Some(packet) = self.sender.transmit(now, max_gso, sack, &mut self.timers) {
                 self.watch_patience();
                 return Some(self.transmit_data(now, &packet, out));
@@ -154,7 +156,12 @@ impl Connection {
         let timestamps = self.recent.map(|_| self.timestamps(now));
         let options = SegmentOptions { timestamps, sack, ..SegmentOptions::default() };
         let window = self.receiver.tell(&mut self.timers);
-        Header { flags: tcp::ACK | echo, window, options, ..self.header(sequence) }
+        let mut header = Header { flags: tcp::ACK | echo, window, options, ..self.header(sequence) };
+        if let Some(end) = self.our_urgent.filter(|end| *end > sequence) {
+            header.flags |= tcp::URG;
+            header.urgent_pointer = u16::try_from(end.since(sequence)).unwrap_or(u16::MAX);
+        }
+        header
     }
 
     fn header(&self, sequence: SequenceNumber) -> Header {

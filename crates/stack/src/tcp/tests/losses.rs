@@ -417,9 +417,9 @@ fn rfc_8985_section_7_2_a_single_segment_is_given_time_for_a_delayed_acknowledge
     let rtt = story.connection.rtt().unwrap();
     let (waited, _) = story.until_something_leaves();
     let statistics = story.connection.statistics();
-    // A probe would come after this, so that the timeout, which is sooner, takes its place.
+    // The timeout would come before, so that the probe takes its place.
     assert!(waited < 2 * rtt + 200 * MS, "{waited:?}");
-    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (0, 1));
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0));
     // Two are probed for without that time.
     story.acknowledge(21_001);
     story.write(2 * MSS);
