@@ -48,8 +48,9 @@ pub struct Config {
 pub enum Action {
     /// Send it: whether somebody else has the address.
     Search(DuplicateSolicitation),
-    /// Join the group.
-    Join(Ipv6Addr),
+    /// Join the group, which is to be reported from then on, with the search: hosts that start together do not all report at
+    /// once (RFC 4862 §5.4.2).
+    Join(Ipv6Addr, Instant),
     /// Leave the group.
     Leave(Ipv6Addr),
     /// Tell the caller.
@@ -279,7 +280,7 @@ impl Addresses {
         }
         let group = solicited_node(address.address);
         if !self.addresses.iter().any(|known| solicited_node(known.address) == group) {
-            self.actions.push_back(Action::Join(group));
+            self.actions.push_back(Action::Join(group, start));
         }
         if self.config.duplicate_transmits > 0 {
             address.search = Some(Search::new(self.config.duplicate_transmits, start));

@@ -217,7 +217,9 @@ fn meaning(report: &ErrorReport<'_>) -> Option<IcmpError> {
             IcmpError::Soft
         }
         ErrorKind::Unreachable(_) => IcmpError::Hard,
-        ErrorKind::TimeExceeded(_) | ErrorKind::ParameterProblem(..) => IcmpError::Soft,
+        ErrorKind::TimeExceeded(_) | ErrorKind::ParameterProblem(..) | ErrorKind::Unknown(..) => {
+            IcmpError::Soft
+        }
     })
 }
 
@@ -237,7 +239,7 @@ mod tests {
 
     #[test]
     fn rfc_9293_3_9_2_2_what_is_soft_and_what_is_hard() {
-        use ErrorKind::{PacketTooBig, ParameterProblem, TimeExceeded, Unreachable};
+        use ErrorKind::{PacketTooBig, ParameterProblem, TimeExceeded, Unknown, Unreachable};
 
         let of = |kind, reporter: &str| {
             let report = ErrorReport {
@@ -259,6 +261,7 @@ mod tests {
             ParameterProblem(0, 40),
             ParameterProblem(1, 6),
             ParameterProblem(2, 40),
+            Unknown(100, 0),
         ];
         for kind in soft {
             assert_eq!(of(kind, router), Some(IcmpError::Soft), "{kind:?}");

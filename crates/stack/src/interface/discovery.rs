@@ -114,6 +114,7 @@ impl<S: Security> Interface<S> {
         self.neighbors.set_times(reachable, retrans, &mut self.random);
         let lifetime = Lifetime::Finite(Duration::from_secs(said.router_lifetime.into()));
         self.table.set_route(now, Ipv6Net::default(), router, said.preference, lifetime);
+        self.forget_gone_routers();
         if !lifetime.is_zero() {
             self.solicitation.stop();
         }
@@ -167,6 +168,13 @@ impl<S: Security> Interface<S> {
         }
     }
 
+    /// What leads through routers that are default routers no longer is looked for anew (RFC 4861 §6.3.5).
+    pub(super) fn forget_gone_routers(&mut self) {
+        while let Some(router) = self.table.take_gone() {
+            self.destinations.forget_first_hop(router);
+        }
+    }
+
     /// Does what neighbors, addresses and groups want done.
     pub(super) fn act(&mut self, now: Instant, upper: &mut impl Upper) {
         loop {
@@ -189,8 +197,8 @@ impl<S: Security> Interface<S> {
                 self.report_groups(now);
                 self.send_on_link(&question.to_packet(), None);
             }
-            autoconf::Action::Join(group) => {
-                self.listener.join(now, group);
+            autoconf::Action::Join(group, from) => {
+                self.listener.join(from, group);
             }
             autoconf::Action::Leave(group) => self.listener.leave(now, group),
             autoconf::Action::Event(event) => self.event(Event::Address(event)),

@@ -239,7 +239,7 @@ impl<S: Security> Interface<S> {
                 self.event(Event::EchoReply { from: source, identifier, sequence });
                 Ok(())
             }
-            icmpv4::DESTINATION_UNREACHABLE | icmpv4::TIME_EXCEEDED => {
+            icmpv4::DESTINATION_UNREACHABLE | icmpv4::TIME_EXCEEDED | icmpv4::PARAMETER_PROBLEM => {
                 let report = report_of(source, &message).ok_or(DropReason::UnrelatedError)?;
                 self.receive_error(now, &report, Some(evidence), upper);
                 Ok(())
@@ -383,26 +383,29 @@ impl<S: Security> Interface<S> {
 /// What an ICMP error says, in ICMPv6's terms.
 fn report_of<'a>(reporter: Ipv6Addr, message: &Message<'a>) -> Option<ErrorReport<'a>> {
     let kind = match (message.message_type(), message.code()) {
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::NETWORK_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::NO_ROUTE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::PORT_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::PORT_UNREACHABLE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::HOST_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::ADMINISTRATIVELY_PROHIBITED) => {
-            ErrorKind::Unreachable(icmpv6::code::ADMINISTRATIVELY_PROHIBITED)
-        }
         // Routers from before RFC 1191 do not say how much they carry: then it is little.
         (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
             ErrorKind::PacketTooBig((message.body() & 0xffff).max(MIN_MTU_IPV4 as u32))
         }
+        (icmpv4::DESTINATION_UNREACHABLE, code) => ErrorKind::Unreachable(unreachable(code)?),
         (icmpv4::TIME_EXCEEDED, code) => ErrorKind::TimeExceeded(code),
+        (icmpv4::PARAMETER_PROBLEM, code) => ErrorKind::ParameterProblem(code, message.body() >> 24),
         _ => return None,
     };
     report_about(kind, reporter, message.payload())
+}
+
+/// A code of Destination Unreachable, of RFC 792 or RFC 1122 §3.2.2.1, as ICMPv6 has it (RFC 7915 §4.2).
+fn unreachable(code: u8) -> Option<u8> {
+    Some(match code {
+        // Network, source route, and what is unknown or isolated.
+        0 | 5 | 6 | 8 | 11 => icmpv6::code::NO_ROUTE,
+        1 | 7 | 12 => icmpv6::code::ADDRESS_UNREACHABLE,
+        // That nobody there knows the protocol means as much as that nobody has the port.
+        2 | 3 => icmpv6::code::PORT_UNREACHABLE,
+        9 | 10 | 13 => icmpv6::code::ADMINISTRATIVELY_PROHIBITED,
+        _ => return None,
+    })
 }
 
 /// An error about an IPv4 packet of ours, of which the end may be missing.

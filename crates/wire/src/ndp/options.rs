@@ -107,7 +107,7 @@ impl Preference {
         }
     }
 
-    /// The reserved value counts as medium (RFC 4191 section 2.2).
+    /// The reserved value counts as medium, of a router (RFC 4191 section 2.2).
     pub(super) fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
             0b01 => Preference::High,
@@ -251,7 +251,9 @@ pub(super) fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
             octets[..option.len() - 8].copy_from_slice(&option[8..]);
             let fits =
                 prefix_length <= 128 && usize::from(prefix_length.div_ceil(64)) * 8 <= option.len() - 8;
-            fits.then(|| AdvertisedOption::Route {
+            // Unlike of a router, a reserved preference is none that could be taken for another (RFC 4191 section 2.3).
+            let is_reserved = option[3] >> 3 & 0b11 == 0b10;
+            (fits && !is_reserved).then(|| AdvertisedOption::Route {
                 prefix: octets.into(),
                 prefix_length,
                 preference: Preference::from_bits(option[3] >> 3),
@@ -359,6 +361,19 @@ pub(super) mod tests {
             bytes.truncate(bytes.len() / 8 * 8);
             let _ = read_option(kind, &bytes);
         }
+    }
+
+    #[test]
+    fn rfc_4191_2_3_a_route_of_the_reserved_preference_is_ignored() {
+        let route = |bits: u8| {
+            let option = [ROUTE_INFORMATION, 1, 0, bits << 3, 0, 0, 0, 60];
+            match read_option(ROUTE_INFORMATION, &option) {
+                Some(AdvertisedOption::Route { preference, .. }) => Some(preference),
+                _ => None,
+            }
+        };
+        let preferences = [Some(Preference::Medium), Some(Preference::High), None, Some(Preference::Low)];
+        assert_eq!([0, 1, 2, 3].map(route), preferences);
     }
 
     #[test]

@@ -64,7 +64,9 @@ fn rfc_4862_5_3_and_5_4_the_link_local_address_is_ours_when_nobody_answers() {
     host.addresses.start(host.now, &mut host.random);
     let address = host.only().address;
     assert!(address.is_unicast_link_local());
-    assert_eq!(host.actions(), [Action::Join(solicited_node(address))], "the group first");
+    let actions = host.actions();
+    let [Action::Join(group, from)] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!((group, Some(from)), (solicited_node(address), host.addresses.deadline()), "the group first");
     assert_eq!((host.addresses.is_assigned(address), host.addresses.link_local()), (false, None));
     host.wait(SECOND * 2);
     let actions = host.actions();
