@@ -454,6 +454,38 @@ fn rfc_8985_section_7_3_there_is_one_probe_and_then_the_timeout() {
 }
 
 #[test]
+fn rfc_8985_section_7_3_between_two_probes_a_round_trip_is_measured() {
+    let mut story = ten_outstanding();
+    story.until_something_leaves();
+    // What arrives may be the probe or what it repeats, so that it says nothing of the round trip.
+    story.acknowledge(11_001);
+    story.write(2 * MSS);
+    story.all();
+    story.until_something_leaves();
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 1), "a timeout, no probe");
+    story.acknowledge(13_001);
+    story.write(MSS);
+    story.all();
+    story.now += 50 * MS;
+    story.acknowledge(14_001);
+    story.write(2 * MSS);
+    story.all();
+    story.until_something_leaves();
+    assert_eq!(story.connection.statistics().tail_loss_probes, 2);
+}
+
+#[test]
+fn rfc_8985_section_7_2_without_sack_nothing_is_probed_for() {
+    let options = SegmentOptions { sack_permitted: false, ..offer() };
+    let mut story = Story::established_with(config(), options, 0);
+    story.write(3 * MSS);
+    story.all();
+    story.pass(10 * SECOND);
+    assert_eq!(story.connection.statistics().tail_loss_probes, 0);
+}
+
+#[test]
 fn rfc_8985_section_7_1_nothing_is_probed_for_in_a_recovery() {
     let mut story = ten_outstanding();
     story.now += 50 * MS;
