@@ -114,7 +114,6 @@ impl<S: Security> Interface<S> {
         self.neighbors.set_times(reachable, retrans, &mut self.random);
         let lifetime = Lifetime::Finite(Duration::from_secs(said.router_lifetime.into()));
         self.table.set_route(now, Ipv6Net::default(), router, said.preference, lifetime);
-        self.forget_gone_routers();
         if !lifetime.is_zero() {
             self.solicitation.stop();
         }
@@ -147,6 +146,7 @@ impl<S: Security> Interface<S> {
                 _ => {}
             }
         }
+        self.forget_gone_routers();
     }
 
     /// RFC 4861 §8.1, §8.3: only the router that packets to the destination go to may send it elsewhere.

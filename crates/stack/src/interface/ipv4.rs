@@ -424,3 +424,34 @@ pub(super) fn report_about(kind: ErrorKind, reporter: Ipv6Addr, quoted: &[u8]) -
     let upper = if is_later { &[] } else { quoted.get(header_len..)? };
     Some(ErrorReport { kind, reporter, local: address(12)?, remote: address(16)?, protocol, upper })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_9293_must_54_to_56_what_each_icmp_message_says_and_that_source_quench_says_nothing() {
+        let mut quoted = [0; HEADER_LEN + 8];
+        quoted[0] = 0x45;
+        let kind = |message_type, code| {
+            let bytes = [&[message_type, code, 0, 0, 12, 0, 0, 0], &quoted[..]].concat();
+            report_of(Ipv6Addr::UNSPECIFIED, &Message::parse(&bytes).unwrap()).map(|report| report.kind)
+        };
+        for (codes, means) in [
+            (&[0, 5, 6, 8, 11][..], icmpv6::code::NO_ROUTE),
+            (&[1, 7, 12], icmpv6::code::ADDRESS_UNREACHABLE),
+            (&[2, 3], icmpv6::code::PORT_UNREACHABLE),
+            (&[9, 10, 13], icmpv6::code::ADMINISTRATIVELY_PROHIBITED),
+        ] {
+            for code in codes {
+                let said = kind(icmpv4::DESTINATION_UNREACHABLE, *code);
+                assert_eq!(said, Some(ErrorKind::Unreachable(means)), "{code}");
+            }
+        }
+        assert_eq!(kind(icmpv4::DESTINATION_UNREACHABLE, 4), Some(ErrorKind::PacketTooBig(576)));
+        assert_eq!(kind(icmpv4::TIME_EXCEEDED, 1), Some(ErrorKind::TimeExceeded(1)));
+        assert_eq!(kind(icmpv4::PARAMETER_PROBLEM, 0), Some(ErrorKind::ParameterProblem(0, 12)));
+        assert_eq!(kind(icmpv4::SOURCE_QUENCH, 0), None);
+        assert_eq!(kind(icmpv4::DESTINATION_UNREACHABLE, 99), None);
+    }
+}

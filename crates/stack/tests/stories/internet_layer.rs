@@ -251,6 +251,26 @@ fn rfc_4443_2_4_a_an_error_that_nobody_knows_comes_to_the_socket_and_other_messa
 }
 
 #[test]
+fn rfc_8200_4_5_and_rfc_7112_who_cuts_the_headers_is_told_but_not_about_an_error() {
+    let mut link = two();
+    let (us, them) = (link.global(0), link.global(1));
+    assert!(link.ping(0, them));
+    let mut told = |protocol: u8, data: &[u8]| {
+        let fragment = [&[protocol, 0, 0, 1, 0, 0, 0, 7], data].concat();
+        link.sent();
+        link.inject(mac(1), mac(0), &packet(them, us, protocol::FRAGMENT, &fragment));
+        let sent = link.sent();
+        sent.first().map(|error| (error[40], error[41], error[44..48].to_vec()))
+    };
+    let incomplete = Some((icmpv6::PARAMETER_PROBLEM, 3, vec![0; 4]));
+    assert_eq!(told(protocol::TCP, &[0; 16]), incomplete);
+    // Options that go on in the next fragment.
+    assert_eq!(told(protocol::DESTINATION_OPTIONS, &[protocol::UDP, 9, 1, 4, 0, 0, 0, 0]), incomplete);
+    assert_eq!(told(protocol::ICMPV6, &[]), None);
+    assert_eq!(link.hosts[0].drops().of(DropReason::IncompleteHeaderChain), 2);
+}
+
+#[test]
 fn impossible_addresses_are_dropped() {
     let mut link = two();
     let (us, them) = (link.global(0), link.global(1));

@@ -50,10 +50,13 @@ impl Said {
     }
 }
 
+/// What is wrong with a message, by its name.
+type Fault = (&'static str, fn(&mut Said));
+
 /// What no message may be like, and what each may: the checks that all have in common.
 fn check(said: &Said, fixed: usize, believed: impl Fn(&Said) -> bool) {
     assert!(believed(said));
-    let unbelievable: [(&str, fn(&mut Said)); 5] = [
+    let unbelievable: [Fault; 5] = [
         ("hop limit", |said| said.hop_limit = 254),
         ("checksum", |said| said.damage = 1),
         ("code", |said| said.message[1] = 1),

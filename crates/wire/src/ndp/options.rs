@@ -260,13 +260,10 @@ pub(super) fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
                 lifetime: u32_at(option, 4),
             })
         }
-        (DNS_SERVERS, 24..) => Some(AdvertisedOption::DnsServers {
+        // Nothing is left over (RFC 8106 section 5.3.1).
+        (DNS_SERVERS, 24..) if (option.len() - 8).is_multiple_of(16) => Some(AdvertisedOption::DnsServers {
             lifetime: u32_at(option, 4),
-            servers: (8..option.len())
-                .step_by(16)
-                .filter(|at| at + 16 <= option.len())
-                .map(|at| ipv6_at(option, at))
-                .collect(),
+            servers: (8..option.len()).step_by(16).map(|at| ipv6_at(option, at)).collect(),
         }),
         (SEARCH_DOMAINS, 16..) => Some(AdvertisedOption::SearchDomains {
             lifetime: u32_at(option, 4),
@@ -374,6 +371,12 @@ pub(super) mod tests {
         };
         let preferences = [Some(Preference::Medium), Some(Preference::High), None, Some(Preference::Low)];
         assert_eq!([0, 1, 2, 3].map(route), preferences);
+    }
+
+    #[test]
+    fn rfc_8106_5_3_1_servers_of_which_something_is_left_over_are_discarded() {
+        let read = |length| read_option(DNS_SERVERS, &vec![0; length]).is_some();
+        assert_eq!([16, 24, 32, 40, 48].map(read), [false, true, false, true, false]);
     }
 
     #[test]

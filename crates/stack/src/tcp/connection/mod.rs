@@ -7,7 +7,7 @@ mod transmit;
 
 use std::time::{Duration, Instant};
 
-use wire::tcp::SegmentOptions;
+use wire::tcp::{SegmentOptions, Timestamps};
 
 use super::config::{Config, KeepAlive, MAX_WINDOW_SCALE};
 use super::isn::{Flow, Secrets};
@@ -96,8 +96,8 @@ struct Pending {
 /// A RST to send.
 #[derive(Debug, Clone, Copy)]
 enum Reset {
-    /// With this sequence number, in answer to a segment; the connection goes on.
-    Answer(SequenceNumber),
+    /// With this sequence number, in answer to a segment with these timestamps; the connection goes on.
+    Answer(SequenceNumber, Option<Timestamps>),
     /// The end.
     Abort,
 }
@@ -246,8 +246,10 @@ impl Connection {
     /// How much of what is still to be read they call urgent, from where reading is (RFC 9293 §3.8.5): it may be more than
     /// has arrived. `None` if nothing is.
     pub fn urgent(&self) -> Option<usize> {
-        let read = self.read_up_to();
-        self.urgent.filter(|end| *end > read).map(|end| end.since(read))
+        let left = self.urgent?.since(self.read_up_to());
+        // Behind their FIN there is nothing, whatever they said.
+        let left = if self.receiver.has_ended() { left.min(self.receiver.readable()) } else { left };
+        (left > 0).then_some(left)
     }
 
     /// Reads what has arrived, in order, and returns how many bytes that is. 0 means that nothing is there, or, if

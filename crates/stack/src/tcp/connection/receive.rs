@@ -66,7 +66,7 @@ impl Connection {
         let has_ack = segment.has(tcp::ACK);
         if has_ack && segment.ack != self.initial + 1 {
             if !segment.has(tcp::RST) {
-                self.pending.reset = Some(Reset::Answer(segment.ack));
+                self.pending.reset = Some(Reset::Answer(segment.ack, segment.options.timestamps));
             }
             return Err(DropReason::Acknowledgement);
         }
@@ -269,7 +269,7 @@ impl Connection {
     /// The fifth check in SYN-RECEIVED.
     fn complete_handshake(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         if segment.ack != self.initial + 1 {
-            self.pending.reset = Some(Reset::Answer(segment.ack));
+            self.pending.reset = Some(Reset::Answer(segment.ack, segment.options.timestamps));
             return Err(DropReason::Acknowledgement);
         }
         self.pending.syn = false;

@@ -5,7 +5,7 @@ use std::time::Instant;
 use wire::ecn::Ecn;
 use wire::tcp::{self, Header, SackBlocks, SegmentOptions, Timestamps};
 
-use super::super::packet::Transmit;
+use super::super::packet::{Transmit, reset_options};
 use super::super::sender::Packet;
 use super::super::sequence::SequenceNumber;
 use super::super::state::State;
@@ -137,13 +137,13 @@ impl Connection {
 
     fn transmit_reset(&mut self, now: Instant, reset: Reset, out: &mut Vec<u8>) -> Transmit {
         let header = match reset {
-            Reset::Answer(sequence) => {
-                Header { flags: tcp::RST, acknowledgement: 0, ..self.header(sequence) }
+            Reset::Answer(sequence, theirs) => {
+                let options = reset_options(theirs);
+                Header { flags: tcp::RST, acknowledgement: 0, options, ..self.header(sequence) }
             }
             Reset::Abort => {
-                let mut header = self.acknowledging(now, self.acceptable_sequence());
-                header.flags |= tcp::RST;
-                header
+                let header = self.acknowledging(now, self.acceptable_sequence());
+                Header { flags: tcp::ACK | tcp::RST, urgent_pointer: 0, ..header }
             }
         };
         Transmit::write_header(out, &header)

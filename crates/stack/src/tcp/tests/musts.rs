@@ -24,6 +24,11 @@ fn rfc_9293_must_30_33_and_62_what_they_call_urgent_is_told_until_it_is_read() {
     story.give(7, ACK, &[1; MSS]);
     assert_eq!(story.connection.read(&mut [0; 2000]), 1000);
     assert_eq!(story.connection.urgent(), None);
+    let flags = ACK | URG | FIN;
+    story.send(Header { flags, urgent_pointer: 9, ..story.header(1007) }, b"end");
+    assert_eq!(story.connection.urgent(), Some(3), "behind their FIN is nothing");
+    assert_eq!(story.connection.read(&mut [0; 9]), 3);
+    assert_eq!(story.connection.urgent(), None);
 }
 
 #[test]
