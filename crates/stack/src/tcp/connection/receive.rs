@@ -142,7 +142,9 @@ impl Connection {
                 self.echo_congestion = true;
             }
         }
-        self.take_urgent(segment);
+        if segment.has(tcp::URG) || self.urgent.is_some() {
+            self.take_urgent(segment);
+        }
         let end = segment.sequence + segment.payload.len();
         let has_news = !segment.payload.is_empty() && end > self.receiver.next();
         if !self.state.may_receive() {

@@ -191,6 +191,24 @@ fn rfc_9293_must_61_the_last_of_what_is_written_is_pushed_and_shld_27_nothing_be
 }
 
 #[test]
+fn rfc_9293_shld_7_what_fills_a_small_window_waits_for_what_did_before_it() {
+    for (nagle, more) in [(true, 0), (false, 1)] {
+        let (mut story, _) = Story::connecting(Config { nagle, ..config() });
+        story.window = 700;
+        story.send(Header { flags: SYN | ACK, options: offer(), ..story.header(0) }, &[]);
+        story.all();
+        story.write(5000);
+        assert_eq!(story.all(), [(1, 1, ACK, 700)], "more than half of the largest window");
+        story.window = 1400;
+        story.acknowledge(1);
+        assert_eq!(story.all().len(), more);
+        story.window = 700;
+        story.acknowledge(701);
+        assert!(!story.all().is_empty() || more == 1);
+    }
+}
+
+#[test]
 fn rfc_9293_must_65_a_maximum_segment_size_is_said_and_heard_in_syn_segments_only() {
     let mut story = Story::established();
     let options = SegmentOptions { maximum_segment_size: Some(100), ..SegmentOptions::default() };
