@@ -32,6 +32,8 @@ pub enum ErrorKind {
     TimeExceeded(u8),
     /// Parameter Problem, with its code ([`wire::icmpv6::problem`]) and pointer.
     ParameterProblem(u8, u32),
+    /// Something that nobody had thought of yet: its type and code.
+    Unknown(u8, u8),
 }
 
 /// An error about a packet from `local` to `remote`.
@@ -52,15 +54,16 @@ pub struct ErrorReport<'a> {
 }
 
 impl<'a> ErrorReport<'a> {
-    /// Takes apart an error whose checksum has been verified. `None` for types that are not known, and for quotations that
-    /// are too short to say whose packet it was.
+    /// Takes apart an error whose checksum has been verified. `None` for quotations that are too short to say whose packet
+    /// it was.
     pub fn parse(reporter: Ipv6Addr, message: &Message<'a>) -> Option<Self> {
         let kind = match message.message_type() {
             icmpv6::DESTINATION_UNREACHABLE => ErrorKind::Unreachable(message.code()),
             icmpv6::PACKET_TOO_BIG => ErrorKind::PacketTooBig(message.body()),
             icmpv6::TIME_EXCEEDED => ErrorKind::TimeExceeded(message.code()),
             icmpv6::PARAMETER_PROBLEM => ErrorKind::ParameterProblem(message.code(), message.body()),
-            _ => return None,
+            // They are the upper layer's to know (§2.4 a).
+            other => ErrorKind::Unknown(other, message.code()),
         };
         let quoted = message.payload();
         let (header, payload) = quoted.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;

@@ -43,16 +43,16 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Listens to a group; each time counts. Returns whether there was room.
-    pub fn join(&mut self, now: Instant, group: Ipv6Addr) -> bool {
+    /// Listens to a group, which is reported from `from` on; each time counts. Returns whether there was room.
+    pub fn join(&mut self, from: Instant, group: Ipv6Addr) -> bool {
         if !self.groups.contains_key(&group) && self.groups.len() >= MAX_GROUPS {
             return false;
         }
         let entry = self.groups.entry(group).or_default();
         entry.members += 1;
         if entry.members == 1 && is_reported(group) {
-            entry.change = Some((ROBUSTNESS, now));
-            self.soonest.note(Some(now));
+            entry.change = Some((ROBUSTNESS, from));
+            self.soonest.note(Some(from));
         }
         true
     }

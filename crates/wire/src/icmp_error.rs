@@ -56,6 +56,8 @@ pub enum Reason {
         /// Whether the sender wants to know of it even if the packet was sent to many: the option's type begins with 10.
         even_if_multicast: bool,
     },
+    /// A first fragment without all headers, up to the upper layer's (RFC 7112 §5). IPv4 has no such rule.
+    IncompleteHeaderChain,
 }
 
 /// Why no error may be sent.
@@ -115,8 +117,13 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
         return Err(Refused::Destination);
     }
     let quote = &invoking[..ipv6::HEADER_LEN + packet.payload().len()];
-    let upper = packet.upper_layer()?;
-    if upper.protocol == protocol::ICMPV6 {
+    let upper = match packet.upper_layer() {
+        Ok(upper) => Some(upper),
+        // What is not there cannot be looked at, and that is what the sender is to be told.
+        Err(_) if reason == Reason::IncompleteHeaderChain => None,
+        Err(error) => return Err(error.into()),
+    };
+    if let Some(upper) = upper.filter(|upper| upper.protocol == protocol::ICMPV6) {
         let is_informational = |message_type: &u8| *message_type >= 128 && *message_type != icmpv6::REDIRECT;
         if upper.is_later_fragment() || !quote.get(upper.offset).is_some_and(is_informational) {
             return Err(Refused::IcmpError);
@@ -140,6 +147,9 @@ fn build_ipv6(reason: Reason, source: Ipv6Addr, invoking: &[u8], out: &mut [u8])
         }
         Reason::UnrecognizedOption { pointer, .. } => {
             (icmpv6::PARAMETER_PROBLEM, icmpv6::problem::UNRECOGNIZED_OPTION, pointer)
+        }
+        Reason::IncompleteHeaderChain => {
+            (icmpv6::PARAMETER_PROBLEM, icmpv6::problem::INCOMPLETE_HEADER_CHAIN, 0)
         }
     };
     let headers = ipv6::HEADER_LEN + icmpv6::HEADER_LEN;
@@ -199,6 +209,7 @@ fn build_ipv4(reason: Reason, source: Ipv4Addr, invoking: &[u8], out: &mut [u8])
         Reason::ErroneousField { pointer } | Reason::UnrecognizedOption { pointer, .. } => {
             (icmpv4::PARAMETER_PROBLEM, 0, pointer.min(255) << 24)
         }
+        Reason::IncompleteHeaderChain => (icmpv4::PARAMETER_PROBLEM, 0, 0),
         Reason::UnrecognizedNextHeader { .. } => {
             (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::PROTOCOL_UNREACHABLE, 0)
         }

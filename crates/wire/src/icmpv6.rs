@@ -49,6 +49,8 @@ pub mod problem {
     pub const UNRECOGNIZED_NEXT_HEADER: u8 = 1;
     /// Unrecognized IPv6 option.
     pub const UNRECOGNIZED_OPTION: u8 = 2;
+    /// A first fragment without the whole header chain (RFC 7112).
+    pub const INCOMPLETE_HEADER_CHAIN: u8 = 3;
 }
 
 /// Codes of Destination Unreachable.

@@ -48,8 +48,9 @@ pub struct Config {
 pub enum Action {
     /// Send it: whether somebody else has the address.
     Search(DuplicateSolicitation),
-    /// Join the group.
-    Join(Ipv6Addr),
+    /// Join the group, which is to be reported from then on, with the search: hosts that start together do not all report at
+    /// once (RFC 4862 §5.4.2).
+    Join(Ipv6Addr, Instant),
     /// Leave the group.
     Leave(Ipv6Addr),
     /// Tell the caller.
@@ -72,12 +73,21 @@ pub struct Addresses {
     config: Config,
     addresses: Vec<Address>,
     actions: VecDeque<Action>,
+    given_up: VecDeque<GivenUp>,
+}
+
+/// A prefix of which all addresses that were tried are somebody else's: no more are tried, for as long as this interface
+/// lasts (RFC 7217 §6, RFC 8981 §3.4 step 7). As many are remembered as there are addresses.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct GivenUp {
+    prefix: Ipv6Net,
+    temporary: bool,
 }
 
 impl Addresses {
     /// None yet; see [`Addresses::start`].
     pub fn new(config: Config) -> Self {
-        Addresses { config, addresses: Vec::new(), actions: VecDeque::new() }
+        Addresses { config, addresses: Vec::new(), actions: VecDeque::new(), given_up: VecDeque::new() }
     }
 
     /// Makes the link-local address (RFC 4862 §5.3). The search for duplicates begins after a random part of a second
@@ -144,7 +154,7 @@ impl Addresses {
             }
             return;
         }
-        if valid.is_zero() {
+        if valid.is_zero() || self.given_up.contains(&GivenUp { prefix, temporary: false }) {
             return;
         }
         let address = identifier::stable(prefix, &self.config.stable_key, &self.config.interface, 0);
@@ -279,7 +289,7 @@ impl Addresses {
         }
         let group = solicited_node(address.address);
         if !self.addresses.iter().any(|known| solicited_node(known.address) == group) {
-            self.actions.push_back(Action::Join(group));
+            self.actions.push_back(Action::Join(group, start));
         }
         if self.config.duplicate_transmits > 0 {
             address.search = Some(Search::new(self.config.duplicate_transmits, start));
@@ -303,6 +313,9 @@ impl Addresses {
         let is_stable =
             |known: &&Address| known.prefix == prefix && matches!(known.origin, Origin::Stable { .. });
         let Some(stable) = self.addresses.iter().find(is_stable) else { return };
+        if self.given_up.contains(&GivenUp { prefix, temporary: true }) {
+            return;
+        }
         let desync = random.between(Duration::ZERO, MAX_DESYNC_FACTOR);
         let origin = Origin::Temporary { duplicates, created: now, desync, replaced: false };
         let mut new = Address {
@@ -339,8 +352,17 @@ impl Addresses {
             Origin::Temporary { duplicates, .. } if duplicates < IDGEN_RETRIES => {
                 self.add_temporary(now, now, old.prefix, duplicates + 1, random);
             }
-            _ => {}
+            Origin::Stable { .. } => self.give_up(GivenUp { prefix: old.prefix, temporary: false }),
+            Origin::Temporary { .. } => self.give_up(GivenUp { prefix: old.prefix, temporary: true }),
+            Origin::Static => {}
         }
+    }
+
+    fn give_up(&mut self, given_up: GivenUp) {
+        if self.given_up.len() >= MAX_ADDRESSES {
+            self.given_up.pop_front();
+        }
+        self.given_up.push_back(given_up);
     }
 
     fn drop_at(&mut self, at: usize) -> Address {

@@ -9,7 +9,7 @@ use wire::{ipv6, tcp};
 
 use super::Host;
 use super::sockets::{
-    Endpoint, Holder, ListenerHandle, Listening, Socket, Stale, TcpHandle, end, flow, traffic,
+    Endpoint, Holder, ListenerHandle, Listening, Marks, Socket, Stale, TcpHandle, end, flow, traffic,
 };
 use crate::security::Security;
 use crate::tcp::{Config, Connection, Listener};
@@ -113,22 +113,46 @@ impl<S: Security> Host<S> {
         config: Config,
         asked: Asked,
     ) -> Result<TcpHandle, ConnectError> {
+        let from = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
+        self.tcp_connect_from(now, from, to, config, asked)
+    }
+
+    /// As [`Host::tcp_connect_asking`], from an address or a port of the caller's choice (RFC 9293 §3.9.1.1, MUST-43): what is
+    /// unspecified, or 0, is chosen.
+    ///
+    /// # Errors
+    /// When it cannot even be tried; [`ConnectError::NoSource`] when the address is not ours, [`ConnectError::NoPort`] when
+    /// the port is taken.
+    pub fn tcp_connect_from(
+        &mut self,
+        now: Instant,
+        from: SocketAddrV6,
+        to: SocketAddrV6,
+        config: Config,
+        asked: Asked,
+    ) -> Result<TcpHandle, ConnectError> {
         if asked.bypasses && !self.interface.permits_bypass() {
             return Err(ConnectError::NotPermitted);
         }
         if to.port() == 0 || to.ip().is_unspecified() || !may_be_one(*to.ip()) {
             return Err(ConnectError::Destination);
         }
-        let source = self.interface.source_for(now, *to.ip()).ok_or(ConnectError::NoSource)?;
+        let wanted = Some(*from.ip()).filter(|address| !address.is_unspecified());
+        let source = match wanted {
+            Some(address) => self.interface.is_ours(address, *to.ip()).then_some(address),
+            None => self.interface.source_for(now, *to.ip()),
+        };
+        let source = source.ok_or(ConnectError::NoSource)?;
         let with_port = |port| flow((source.into(), port), ((*to.ip()).into(), to.port()));
-        let (first, last) = EPHEMERAL;
+        let (first, last) = if from.port() == 0 { EPHEMERAL } else { (from.port(), from.port()) };
         let sockets = &self.tcp.sockets;
         let port =
             self.tcp.secrets.ephemeral_port(&with_port(0), first, last, &mut self.tcp.counter, |port| {
                 let flow = with_port(port);
                 flow.local != flow.remote
                     && sockets.find(&flow).is_none()
-                    && sockets.listener_at(end(flow.local)).is_none()
+                    // A port that was asked for may be listened to as well (MUST-42).
+                    && (port == from.port() || sockets.listener_at(end(flow.local)).is_none())
             });
         let flow = with_port(port.ok_or(ConnectError::NoPort)?);
         let policy = self.policy(asked);
@@ -136,7 +160,8 @@ impl<S: Security> Host<S> {
         self.interface.prepare(now, &traffic, Some(&policy)).map_err(|_| ConnectError::Security)?;
         let largest = self.interface.largest_payload_of(now, &traffic, Some(&policy));
         let connection = Connection::connect(now, &flow, &self.tcp.secrets, &limited(config, largest));
-        let (index, handle) = self.tcp.add(flow, connection, Holder::User, policy, largest);
+        let (index, handle) =
+            self.tcp.add(flow, connection, Holder::User, policy, Marks::of(&config), largest);
         self.tcp.settle(index);
         Ok(handle)
     }
@@ -182,6 +207,7 @@ impl<S: Security> Host<S> {
             local,
             listener: Listener::new(config, self.tcp.secrets.clone()),
             policy: self.policy(asked),
+            marks: Marks::of(&config),
             backlog: VecDeque::new(),
             limit: backlog.clamp(1, MAX_BACKLOG),
             half_open: 0,
@@ -232,6 +258,14 @@ impl<S: Security> Host<S> {
     /// When the handle has been given up.
     pub fn write(&mut self, handle: TcpHandle, bytes: &[u8]) -> Result<usize, Stale> {
         self.with(handle, |connection| connection.write(bytes))
+    }
+
+    /// Writes what is urgent; see [`Connection::write_urgent`].
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn write_urgent(&mut self, handle: TcpHandle, bytes: &[u8]) -> Result<usize, Stale> {
+        self.with(handle, |connection| connection.write_urgent(bytes))
     }
 
     /// As [`Host::write`], if security lets the data leave or can be had. [`Host::write`] leaves that to be seen when it is
@@ -298,6 +332,16 @@ impl<S: Security> Host<S> {
     /// When the handle has been given up.
     pub fn set_nagle(&mut self, handle: TcpHandle, nagle: bool) -> Result<(), Stale> {
         self.with(handle, |connection| connection.set_nagle(nagle))
+    }
+
+    /// The Differentiated Services codepoint of what is sent from now on, six bits (RFC 9293 §3.9.1.9, SHLD-21).
+    ///
+    /// # Errors
+    /// When the handle has been given up.
+    pub fn tcp_set_dscp(&mut self, handle: TcpHandle, dscp: u8) -> Result<(), Stale> {
+        let (_, endpoint) = self.tcp.sockets.held_mut(handle)?;
+        endpoint.marks.dscp = dscp;
+        Ok(())
     }
 
     /// A connection, for its state, its error, and what can be read and written.

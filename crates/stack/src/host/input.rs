@@ -6,11 +6,11 @@ use std::time::{Duration, Instant};
 use ipsec::policy;
 use wire::checksum::Sum;
 use wire::ecn::Ecn;
-use wire::icmpv6::{code, problem};
+use wire::icmpv6::code;
 use wire::protocol;
 use wire::tcp::Segment;
 
-use super::sockets::{Holder, Listening, end, flow, mapped};
+use super::sockets::{Holder, Listening, Marks, end, flow, mapped};
 use super::transport::{Answer, Answers, Transport, addresses};
 use crate::DropReason;
 use crate::icmpv6::{ErrorKind, ErrorReport};
@@ -133,8 +133,8 @@ impl Transport {
             Reaction::None => {}
             Reaction::Dropped(reason) => self.drops.count(reason),
             Reaction::Reply(reply) => {
-                let policy = listening.answering();
-                self.answers.add(*flow, &reply, Some(policy));
+                let (policy, marks) = (listening.answering(), listening.marks);
+                self.answers.add(*flow, &reply, Some(policy), marks);
             }
             Reaction::Established(connection) => self.established(now, index, flow, *connection),
         }
@@ -147,9 +147,9 @@ impl Transport {
 
     fn established(&mut self, now: Instant, listener: u32, flow: &Flow, connection: Connection) {
         let Some(listening) = self.sockets.listener(listener) else { return };
-        let policy = listening.policy;
+        let (policy, marks) = (listening.policy, listening.marks);
         let policy = policy::Socket { id: self.number(), ..policy };
-        let (index, _) = self.add(*flow, connection, Holder::Backlog(listener), policy, usize::MAX);
+        let (index, _) = self.add(*flow, connection, Holder::Backlog(listener), policy, marks, usize::MAX);
         if let Some(endpoint) = self.sockets.connection(index) {
             endpoint.confirmed = Some(now);
         }
@@ -176,7 +176,7 @@ impl Transport {
             return Err(DropReason::RateLimit);
         }
         if let Some(reset) = reset_for(segment, &mut self.answers.bytes) {
-            self.answers.add(*flow, &reset, None);
+            self.answers.add(*flow, &reset, None, Marks::default());
         }
         Err(DropReason::NoSocket)
     }
@@ -184,8 +184,14 @@ impl Transport {
 
 impl Answers {
     /// What was written last goes there.
-    pub(super) fn add(&mut self, flow: Flow, answer: &Transmit, policy: Option<policy::Socket>) {
-        self.list.push(Answer { flow, length: answer.header_len + answer.payload_len, policy });
+    pub(super) fn add(
+        &mut self,
+        flow: Flow,
+        answer: &Transmit,
+        policy: Option<policy::Socket>,
+        marks: Marks,
+    ) {
+        self.list.push(Answer { flow, length: answer.header_len + answer.payload_len, policy, marks });
     }
 }
 
@@ -200,7 +206,7 @@ fn quoted(report: &ErrorReport<'_>) -> Option<(Flow, u32)> {
     Some((flow, u32::from_be_bytes([e, f, g, h])))
 }
 
-/// What an error means to a connection (RFC 1122 §4.2.3.9, RFC 5461), if it is not about the packet's length.
+/// What an error means to a connection (RFC 9293 §3.9.2.2, RFC 5461), if it is not about the packet's length.
 fn meaning(report: &ErrorReport<'_>) -> Option<IcmpError> {
     // That our own neighbor does not answer we know from ourselves: nobody could have forged it.
     let is_ours = report.reporter == report.local;
@@ -210,10 +216,10 @@ fn meaning(report: &ErrorReport<'_>) -> Option<IcmpError> {
         ErrorKind::Unreachable(code::NO_ROUTE | code::BEYOND_SCOPE | code::ADDRESS_UNREACHABLE) => {
             IcmpError::Soft
         }
-        ErrorKind::Unreachable(_) | ErrorKind::ParameterProblem(problem::UNRECOGNIZED_NEXT_HEADER, _) => {
-            IcmpError::Hard
+        ErrorKind::Unreachable(_) => IcmpError::Hard,
+        ErrorKind::TimeExceeded(_) | ErrorKind::ParameterProblem(..) | ErrorKind::Unknown(..) => {
+            IcmpError::Soft
         }
-        ErrorKind::TimeExceeded(_) | ErrorKind::ParameterProblem(..) => IcmpError::Soft,
     })
 }
 
@@ -224,5 +230,50 @@ pub(super) fn pseudo_header(source: Ipv6Addr, destination: Ipv6Addr, length: usi
             Sum::pseudo_ipv4(source, destination, length as u16, protocol::TCP)
         }
         _ => Sum::pseudo_ipv6(source, destination, length as u32, protocol::TCP),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_9293_3_9_2_2_what_is_soft_and_what_is_hard() {
+        use ErrorKind::{PacketTooBig, ParameterProblem, TimeExceeded, Unknown, Unreachable};
+
+        let of = |kind, reporter: &str| {
+            let report = ErrorReport {
+                kind,
+                reporter: reporter.parse().unwrap(),
+                local: "2001:db8::1".parse().unwrap(),
+                remote: "2001:db8::2".parse().unwrap(),
+                protocol: protocol::TCP,
+                upper: &[],
+            };
+            meaning(&report)
+        };
+        let router = "2001:db8::7";
+        let soft = [
+            Unreachable(code::NO_ROUTE),
+            Unreachable(code::ADDRESS_UNREACHABLE),
+            TimeExceeded(0),
+            TimeExceeded(1),
+            ParameterProblem(0, 40),
+            ParameterProblem(1, 6),
+            ParameterProblem(2, 40),
+            Unknown(100, 0),
+        ];
+        for kind in soft {
+            assert_eq!(of(kind, router), Some(IcmpError::Soft), "{kind:?}");
+        }
+        for code in [code::ADMINISTRATIVELY_PROHIBITED, code::PORT_UNREACHABLE] {
+            assert_eq!(of(Unreachable(code), router), Some(IcmpError::Hard), "{code}");
+        }
+        assert_eq!(of(PacketTooBig(1280), router), None);
+        assert_eq!(
+            of(Unreachable(code::ADDRESS_UNREACHABLE), "2001:db8::1"),
+            Some(IcmpError::Hard),
+            "our own"
+        );
     }
 }

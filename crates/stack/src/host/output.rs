@@ -10,7 +10,7 @@ use wire::{protocol, tcp, virtio_net};
 
 use super::Host;
 use super::input::pseudo_header;
-use super::sockets::{Endpoint, Socket};
+use super::sockets::{Endpoint, Marks, Socket};
 use super::transport::{Answer, addresses};
 use crate::DropReason;
 use crate::interface::{Built, Interface, Outgoing, SendError};
@@ -64,8 +64,8 @@ impl<S: Security> Host<S> {
             }
             Some(Socket::Listener(listening)) => {
                 if let Some((flow, packet)) = listening.listener.poll_transmit(now, segment) {
-                    let policy = listening.answering();
-                    let outgoing = outgoing(&flow, packet.ecn, self.tcp.flow_label(&flow));
+                    let (policy, marks) = (listening.answering(), listening.marks);
+                    let outgoing = outgoing(&flow, packet.ecn, self.tcp.flow_label(&flow), marks);
                     let sender = Sender::Stranger { secret: false, socket: Some(&policy) };
                     // A stranger who does not answer, or has no route, is no concern of ours.
                     let _ = send(&mut self.interface, now, &outgoing, segment, sender);
@@ -88,10 +88,10 @@ impl<S: Security> Host<S> {
         }
         let mut answers = std::mem::take(&mut self.tcp.answers);
         let mut rest = &mut answers.bytes[..];
-        for Answer { flow, length, policy } in &answers.list {
+        for Answer { flow, length, policy, marks } in &answers.list {
             let Some((segment, behind)) = rest.split_at_mut_checked(*length) else { break };
             rest = behind;
-            let outgoing = outgoing(flow, Ecn::NotEct, self.tcp.flow_label(flow));
+            let outgoing = outgoing(flow, Ecn::NotEct, self.tcp.flow_label(flow), *marks);
             let sender = Sender::Stranger { secret: false, socket: policy.as_ref() };
             let _ = send(&mut self.interface, now, &outgoing, segment, sender);
         }
@@ -134,7 +134,7 @@ fn transmit<S: Security>(
     segment.resize(start, 0);
     let Some(packet) = endpoint.connection.poll_transmit_header(now, most, segment) else { return false };
     let sequence = segment.get(start + 4..).and_then(|rest| rest.first_chunk().copied());
-    let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label);
+    let outgoing = outgoing(&endpoint.flow, packet.ecn, endpoint.flow_label, endpoint.marks);
     // Only what is plain for certain, or will be protected, is cut.
     let is_cut = packet.segment_size.is_some() && (is_plain && !offloads || protection.is_some());
     let protected = protection.map(|_| policy);
@@ -188,14 +188,14 @@ fn send_offloaded<S: Security>(
     interface.send_offloaded(now, outgoing, built)
 }
 
-fn outgoing(flow: &Flow, ecn: Ecn, flow_label: u32) -> Outgoing {
+fn outgoing(flow: &Flow, ecn: Ecn, flow_label: u32, marks: Marks) -> Outgoing {
     let (local, remote) = addresses(flow);
     Outgoing {
         source: Some(local),
         destination: remote,
         protocol: protocol::TCP,
-        hop_limit: None,
-        traffic_class: ecn.bits(),
+        hop_limit: marks.hop_limit,
+        traffic_class: marks.dscp << 2 | ecn.bits(),
         flow_label,
     }
 }

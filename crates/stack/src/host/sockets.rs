@@ -10,7 +10,7 @@ use ipsec::selector::{Detail, Traffic};
 use siphasher::sip::SipHasher13;
 use wire::protocol;
 
-use crate::tcp::{Connection, Flow, Listener};
+use crate::tcp::{Config, Connection, Flow, Listener};
 
 /// A connection. It is good until [`Host::abort`](super::Host::abort) or [`Host::release`](super::Host::release).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,10 +39,24 @@ pub(super) struct Endpoint {
     pub(super) holder: Holder,
     pub(super) policy: policy::Socket,
     pub(super) flow_label: u32,
+    pub(super) marks: Marks,
     /// The largest segment, TCP header included, that the connection knows to fit the path.
     pub(super) largest: usize,
     /// When its progress was last told to neighbor discovery.
     pub(super) confirmed: Option<Instant>,
+}
+
+/// What is asked of the IP headers of segments.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Marks {
+    pub(super) dscp: u8,
+    pub(super) hop_limit: Option<u8>,
+}
+
+impl Marks {
+    pub(super) fn of(config: &Config) -> Self {
+        Marks { dscp: config.dscp, hop_limit: config.hop_limit }
+    }
 }
 
 /// Who holds a connection.
@@ -60,6 +74,7 @@ pub(super) struct Listening {
     pub(super) local: SocketAddrV6,
     pub(super) listener: Listener,
     pub(super) policy: policy::Socket,
+    pub(super) marks: Marks,
     pub(super) backlog: VecDeque<u32>,
     pub(super) limit: usize,
     /// Half-open connections when the deadline was last looked for, which takes a look at each.

@@ -9,7 +9,7 @@ use ipsec::request::SocketId;
 use wire::protocol;
 
 use super::agenda::Agenda;
-use super::sockets::{Endpoint, Holder, Socket, Sockets, TcpHandle, end, mapped};
+use super::sockets::{Endpoint, Holder, Marks, Socket, Sockets, TcpHandle, end, mapped};
 use crate::limit::Limit;
 use crate::random::{Key, Random};
 use crate::tcp::{Connection, Drops, Flow, Secrets};
@@ -59,6 +59,7 @@ pub(super) struct Answer {
     pub(super) length: usize,
     /// What the listener that answers asks of security.
     pub(super) policy: Option<policy::Socket>,
+    pub(super) marks: Marks,
 }
 
 /// Segments to strangers, one behind the other, until the call that they answer returns.
@@ -117,10 +118,12 @@ impl Transport {
         connection: Connection,
         holder: Holder,
         policy: policy::Socket,
+        marks: Marks,
         largest: usize,
     ) -> (u32, TcpHandle) {
         let flow_label = self.flow_label(&flow);
-        let endpoint = Endpoint { flow, connection, holder, policy, flow_label, largest, confirmed: None };
+        let endpoint =
+            Endpoint { flow, connection, holder, policy, flow_label, marks, largest, confirmed: None };
         let added = self.sockets.add_connection(Box::new(endpoint));
         self.agenda.ready(added.0);
         added

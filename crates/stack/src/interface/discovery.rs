@@ -146,6 +146,7 @@ impl<S: Security> Interface<S> {
                 _ => {}
             }
         }
+        self.forget_gone_routers();
     }
 
     /// RFC 4861 §8.1, §8.3: only the router that packets to the destination go to may send it elsewhere.
@@ -164,6 +165,13 @@ impl<S: Security> Interface<S> {
         if let Some(link_layer) = link_layer {
             let is_router = (target != destination).then_some(true);
             self.neighbors.learn(now, target, link_layer, is_router);
+        }
+    }
+
+    /// What leads through routers that are default routers no longer is looked for anew (RFC 4861 §6.3.5).
+    pub(super) fn forget_gone_routers(&mut self) {
+        while let Some(router) = self.table.take_gone() {
+            self.destinations.forget_first_hop(router);
         }
     }
 
@@ -189,8 +197,8 @@ impl<S: Security> Interface<S> {
                 self.report_groups(now);
                 self.send_on_link(&question.to_packet(), None);
             }
-            autoconf::Action::Join(group) => {
-                self.listener.join(now, group);
+            autoconf::Action::Join(group, from) => {
+                self.listener.join(from, group);
             }
             autoconf::Action::Leave(group) => self.listener.leave(now, group),
             autoconf::Action::Event(event) => self.event(Event::Address(event)),

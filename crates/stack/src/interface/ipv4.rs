@@ -239,7 +239,7 @@ impl<S: Security> Interface<S> {
                 self.event(Event::EchoReply { from: source, identifier, sequence });
                 Ok(())
             }
-            icmpv4::DESTINATION_UNREACHABLE | icmpv4::TIME_EXCEEDED => {
+            icmpv4::DESTINATION_UNREACHABLE | icmpv4::TIME_EXCEEDED | icmpv4::PARAMETER_PROBLEM => {
                 let report = report_of(source, &message).ok_or(DropReason::UnrelatedError)?;
                 self.receive_error(now, &report, Some(evidence), upper);
                 Ok(())
@@ -383,26 +383,29 @@ impl<S: Security> Interface<S> {
 /// What an ICMP error says, in ICMPv6's terms.
 fn report_of<'a>(reporter: Ipv6Addr, message: &Message<'a>) -> Option<ErrorReport<'a>> {
     let kind = match (message.message_type(), message.code()) {
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::NETWORK_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::NO_ROUTE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::PORT_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::PORT_UNREACHABLE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::HOST_UNREACHABLE) => {
-            ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE)
-        }
-        (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::ADMINISTRATIVELY_PROHIBITED) => {
-            ErrorKind::Unreachable(icmpv6::code::ADMINISTRATIVELY_PROHIBITED)
-        }
         // Routers from before RFC 1191 do not say how much they carry: then it is little.
         (icmpv4::DESTINATION_UNREACHABLE, icmpv4::code::FRAGMENTATION_NEEDED) => {
             ErrorKind::PacketTooBig((message.body() & 0xffff).max(MIN_MTU_IPV4 as u32))
         }
+        (icmpv4::DESTINATION_UNREACHABLE, code) => ErrorKind::Unreachable(unreachable(code)?),
         (icmpv4::TIME_EXCEEDED, code) => ErrorKind::TimeExceeded(code),
+        (icmpv4::PARAMETER_PROBLEM, code) => ErrorKind::ParameterProblem(code, message.body() >> 24),
         _ => return None,
     };
     report_about(kind, reporter, message.payload())
+}
+
+/// A code of Destination Unreachable, of RFC 792 or RFC 1122 §3.2.2.1, as ICMPv6 has it (RFC 7915 §4.2).
+fn unreachable(code: u8) -> Option<u8> {
+    Some(match code {
+        // Network, source route, and what is unknown or isolated.
+        0 | 5 | 6 | 8 | 11 => icmpv6::code::NO_ROUTE,
+        1 | 7 | 12 => icmpv6::code::ADDRESS_UNREACHABLE,
+        // That nobody there knows the protocol means as much as that nobody has the port.
+        2 | 3 => icmpv6::code::PORT_UNREACHABLE,
+        9 | 10 | 13 => icmpv6::code::ADMINISTRATIVELY_PROHIBITED,
+        _ => return None,
+    })
 }
 
 /// An error about an IPv4 packet of ours, of which the end may be missing.
@@ -420,4 +423,35 @@ pub(super) fn report_about(kind: ErrorKind, reporter: Ipv6Addr, quoted: &[u8]) -
     let is_later = u16::from_be_bytes([high, low]) & 0x1fff != 0;
     let upper = if is_later { &[] } else { quoted.get(header_len..)? };
     Some(ErrorReport { kind, reporter, local: address(12)?, remote: address(16)?, protocol, upper })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rfc_9293_must_54_to_56_what_each_icmp_message_says_and_that_source_quench_says_nothing() {
+        let mut quoted = [0; HEADER_LEN + 8];
+        quoted[0] = 0x45;
+        let kind = |message_type, code| {
+            let bytes = [&[message_type, code, 0, 0, 12, 0, 0, 0], &quoted[..]].concat();
+            report_of(Ipv6Addr::UNSPECIFIED, &Message::parse(&bytes).unwrap()).map(|report| report.kind)
+        };
+        for (codes, means) in [
+            (&[0, 5, 6, 8, 11][..], icmpv6::code::NO_ROUTE),
+            (&[1, 7, 12], icmpv6::code::ADDRESS_UNREACHABLE),
+            (&[2, 3], icmpv6::code::PORT_UNREACHABLE),
+            (&[9, 10, 13], icmpv6::code::ADMINISTRATIVELY_PROHIBITED),
+        ] {
+            for code in codes {
+                let said = kind(icmpv4::DESTINATION_UNREACHABLE, *code);
+                assert_eq!(said, Some(ErrorKind::Unreachable(means)), "{code}");
+            }
+        }
+        assert_eq!(kind(icmpv4::DESTINATION_UNREACHABLE, 4), Some(ErrorKind::PacketTooBig(576)));
+        assert_eq!(kind(icmpv4::TIME_EXCEEDED, 1), Some(ErrorKind::TimeExceeded(1)));
+        assert_eq!(kind(icmpv4::PARAMETER_PROBLEM, 0), Some(ErrorKind::ParameterProblem(0, 12)));
+        assert_eq!(kind(icmpv4::SOURCE_QUENCH, 0), None);
+        assert_eq!(kind(icmpv4::DESTINATION_UNREACHABLE, 99), None);
+    }
 }

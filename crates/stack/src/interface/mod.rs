@@ -250,6 +250,7 @@ impl<S: Security> Interface<S> {
         self.neighbors.handle_timeout(now);
         self.addresses.handle_timeout(now, self.neighbors.retrans_timer(), &mut self.random);
         self.table.expire(now);
+        self.forget_gone_routers();
         self.destinations.expire(now);
         self.dns.expire(now);
         self.give_fragments_up(now);
@@ -293,6 +294,7 @@ impl<S: Security> Interface<S> {
     /// A router leads to a network; `::/0`: to all others. A lifetime of 0 ends it.
     pub fn set_route(&mut self, now: Instant, prefix: Ipv6Net, router: Ipv6Addr, lifetime: Lifetime) {
         self.table.set_route(now, prefix, router, Preference::Medium, lifetime);
+        self.forget_gone_routers();
     }
 
     /// Takes packets to a group. Each time counts. Returns whether there was room.

@@ -187,6 +187,14 @@ impl<S: Security> Interface<S> {
         Ok(write_before(buffer, at, &header))
     }
 
+    /// Whether a packet to `destination` may come from this address of ours.
+    pub fn is_ours(&self, address: Ipv6Addr, destination: Ipv6Addr) -> bool {
+        if destination.to_ipv4_mapped().is_some() {
+            return self.ipv4.is_some_and(|ipv4| ipv4.address.addr().to_ipv6_mapped() == address);
+        }
+        self.addresses.is_assigned(address)
+    }
+
     /// The address that a packet to `destination` is sent from (RFC 6724 §5).
     pub fn source_for(&self, now: Instant, destination: Ipv6Addr) -> Option<Ipv6Addr> {
         if destination.to_ipv4_mapped().is_some() {

@@ -6,7 +6,7 @@ use wire::ecn::Ecn;
 use wire::ipv6::{Fragment, HEADER_LEN, Packet};
 
 use super::input::{Chain, holds_all_headers};
-use super::refusal::{Refusal, erroneous};
+use super::refusal::{Refusal, erroneous, incomplete};
 use crate::DropReason;
 use crate::fragments::{Fragments, Id, Part};
 
@@ -43,7 +43,7 @@ pub fn insert(
         return Err(Refusal::Silent(impossible));
     }
     if offset == 0 && !holds_all_headers(next_header, data) {
-        return Err(Refusal::Silent(DropReason::IncompleteHeaderChain));
+        return Err(incomplete());
     }
     // The next header is no part of it: that of the first fragment counts (RFC 8200 §4.5).
     let id = Id {
@@ -192,10 +192,10 @@ mod tests {
     }
 
     #[test]
-    fn rfc_7112_a_first_fragment_without_all_headers_is_dropped() {
+    fn rfc_7112_a_first_fragment_without_all_headers_is_refused() {
         let mut first = fragment(1, 7, 0, true, &[0; 8]);
         first[40] = protocol::TCP;
-        assert_eq!(Host::new().receive(&first), Err(Refusal::Silent(DropReason::IncompleteHeaderChain)));
+        assert_eq!(Host::new().receive(&first), Err(incomplete()));
     }
 
     #[test]

@@ -23,3 +23,8 @@ pub(crate) fn unknown(pointer: usize) -> Refusal {
     let reason = Reason::UnrecognizedNextHeader { pointer: pointer as u32 };
     Refusal::Answered(DropReason::UnknownNextHeader, reason)
 }
+
+/// A Parameter Problem of code 3 (RFC 7112 §5): a first fragment has not all headers.
+pub(super) fn incomplete() -> Refusal {
+    Refusal::Answered(DropReason::IncompleteHeaderChain, Reason::IncompleteHeaderChain)
+}

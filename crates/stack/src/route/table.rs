@@ -53,6 +53,8 @@ pub struct Table {
     turn: usize,
     /// A router that would be better if it were reachable.
     better: Option<Ipv6Addr>,
+    /// Default routers that are so no longer, until somebody asks.
+    gone: Vec<Ipv6Addr>,
 }
 
 impl Table {
@@ -194,10 +196,22 @@ impl Table {
         on_link.chain(self.routes.iter().filter_map(|route| route.until)).min()
     }
 
-    /// Removes what has ended.
+    /// A default router whose lifetime has ended; what was redirected to it must go elsewhere (RFC 4861 §6.3.5).
+    pub fn take_gone(&mut self) -> Option<Ipv6Addr> {
+        self.gone.pop()
+    }
+
+    /// Removes what has ended. Ask [`Table::take_gone`] afterwards.
     pub fn expire(&mut self, now: Instant) {
         self.on_link.retain(|known| known.until.is_none_or(|until| until > now));
-        self.routes.retain(|route| route.until.is_none_or(|until| until > now));
+        let gone = &mut self.gone;
+        self.routes.retain(|route| {
+            let lasts = route.until.is_none_or(|until| until > now);
+            if !lasts && route.prefix.prefix_len() == 0 {
+                gone.push(route.router);
+            }
+            lasts
+        });
     }
 }
 

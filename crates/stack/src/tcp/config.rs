@@ -22,6 +22,10 @@ pub struct Config {
     pub ecn: bool,
     /// Probes while nothing else is sent. Off unless asked for, as RFC 9293 §3.8.4 requires.
     pub keepalive: Option<KeepAlive>,
+    /// The Differentiated Services codepoint of what is sent, six bits (RFC 9293 §3.9.1.9, MUST-48).
+    pub dscp: u8,
+    /// The hop limit, or time to live, of what is sent (MUST-49 of RFC 9293 §3.9.2); `None`: that of the link.
+    pub hop_limit: Option<u8>,
     /// How long data may stay unacknowledged (RFC 9293 §3.8.3, R2).
     pub user_timeout: Duration,
 }
@@ -33,7 +37,7 @@ pub struct KeepAlive {
     pub idle: Duration,
     /// Between probes.
     pub interval: Duration,
-    /// Probes without an answer, after which the connection is dead.
+    /// Probes without an answer, after which the connection is dead; at least two, as one may be lost.
     pub probes: u8,
 }
 
@@ -55,6 +59,8 @@ impl Config {
             pacing: true,
             ecn: true,
             keepalive: None,
+            dscp: 0,
+            hop_limit: None,
             user_timeout: Duration::from_secs(300),
         }
     }

@@ -172,6 +172,8 @@ impl Cubic {
         if is_first {
             self.reduce(flight);
         }
+        // Congestion avoidance begins where it will be then, not at what was before (RFC 9438 §4.8).
+        self.w_max = 0.0;
         self.window = self.mss;
     }
 
@@ -281,6 +283,16 @@ mod tests {
             cubic.acknowledged(now, &Acked { is_limited: false, ..acked(MSS) });
         }
         assert_eq!(cubic.window(), 10 * MSS);
+    }
+
+    #[test]
+    fn rfc_9438_section_4_8_after_a_timeout_the_window_begins_at_what_it_has_come_to() {
+        let mut cubic = Cubic::new(MSS, SequenceNumber(0));
+        cubic.window = 1000 * MSS;
+        cubic.timed_out(1000 * MSS, true);
+        cubic.window = cubic.ssthresh;
+        cubic.acknowledged(Instant::now(), &acked(MSS));
+        assert_eq!((cubic.w_max, cubic.k), (700.0, 0.0));
     }
 
     #[test]

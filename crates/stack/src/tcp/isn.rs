@@ -1,7 +1,7 @@
 //! Numbers that an attacker off the path must not guess: initial sequence numbers (RFC 6528), the beginning of
 //! timestamps (RFC 7323 §7.1), and ephemeral ports (RFC 6056).
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use siphasher::sip::SipHasher24;
@@ -16,6 +16,16 @@ pub struct Flow {
     pub local: SocketAddr,
     /// The other end.
     pub remote: SocketAddr,
+}
+
+impl Flow {
+    /// What the other end takes in a segment if it does not say so (RFC 9293 §3.7.1, MUST-15).
+    pub(super) fn default_mss(&self) -> u16 {
+        match self.remote.ip().to_canonical() {
+            IpAddr::V4(_) => 536,
+            IpAddr::V6(_) => 1220,
+        }
+    }
 }
 
 /// Chooses numbers by a keyed hash (SipHash-2-4) of the flow, so that they differ between flows, and grow within one.

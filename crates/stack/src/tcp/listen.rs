@@ -19,7 +19,8 @@ use super::syn_cookie;
 pub const MAX_HALF_OPEN: usize = 256;
 /// The first wait for the acknowledgement of a SYN; each further one is twice as long.
 const SYN_ACK_TIMEOUT: Duration = Duration::from_secs(1);
-/// How often a SYN is answered: the last wait ends after 31 s.
+/// How often a SYN is answered: the last wait ends after 31 s. The three minutes of RFC 9293 §3.8.3 are for who opens: it
+/// asks again.
 const SYN_ACK_ATTEMPTS: u8 = 5;
 /// After a cookie was sent, acknowledgements are taken for answers to one for so long (twice what it is good for).
 const COOKIES_RETURN_WITHIN: Duration = Duration::from_secs(128);
@@ -98,7 +99,12 @@ impl Listener {
             }
             if flags & tcp::RST != 0 {
                 if sequence != expected {
-                    return Reaction::Dropped(DropReason::Challenged);
+                    // RFC 5961 §3.2: whoever sent it is asked whether that was meant, if it could have been.
+                    return if is_in_window {
+                        Reaction::Reply(self.acknowledge(now, flow, half_open, out))
+                    } else {
+                        Reaction::Dropped(DropReason::OutsideWindow)
+                    };
                 }
                 self.half_open.remove(flow);
                 return Reaction::None;
@@ -178,7 +184,7 @@ impl Listener {
             return self.answer_again(now, flow, out);
         }
         self.cookie_sent = Some(now);
-        let mss = options.maximum_segment_size.unwrap_or(0);
+        let mss = options.maximum_segment_size.unwrap_or_else(|| flow.default_mss());
         let initial = syn_cookie::make(&self.secrets, now, flow, remote_initial, mss);
         let value = syn_cookie::timestamp(self.secrets.timestamp_clock(flow).at(now), &options, ecn);
         // What only a timestamp can remember is not offered without one.

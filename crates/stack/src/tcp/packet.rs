@@ -1,7 +1,7 @@
 //! A packet that leaves, and the RST that answers a segment of no connection.
 
 use wire::ecn::Ecn;
-use wire::tcp::{self, Header, Segment};
+use wire::tcp::{self, Header, Segment, SegmentOptions, Timestamps};
 
 /// A packet that was written out; IP goes before it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +37,7 @@ pub fn reset_for(segment: &Segment<'_>, out: &mut Vec<u8>) -> Option<Transmit> {
     let header = Header {
         source_port: segment.destination_port(),
         destination_port: segment.source_port(),
+        options: reset_options(SegmentOptions::of(segment).timestamps),
         ..Header::default()
     };
     let header = if flags & tcp::ACK != 0 {
@@ -49,6 +50,12 @@ pub fn reset_for(segment: &Segment<'_>, out: &mut Vec<u8>) -> Option<Transmit> {
         Header { acknowledgement, flags: tcp::RST | tcp::ACK, ..header }
     };
     Some(Transmit::write_header(out, &header))
+}
+
+/// The options of a RST that answers a segment with these timestamps (RFC 7323 §5.2).
+pub(super) fn reset_options(theirs: Option<Timestamps>) -> SegmentOptions {
+    let timestamps = theirs.map(|theirs| Timestamps { value: 0, echo: theirs.value });
+    SegmentOptions { timestamps, ..SegmentOptions::default() }
 }
 
 #[cfg(test)]
@@ -70,5 +77,19 @@ mod tests {
         assert_eq!(answer(tcp::RST | tcp::ACK), None);
         assert_eq!(answer(tcp::ACK), Some((7, 0, tcp::RST)));
         assert_eq!(answer(tcp::SYN | tcp::FIN), Some((0, 106, tcp::RST | tcp::ACK)));
+    }
+
+    #[test]
+    fn rfc_7323_section_5_2_a_reset_echoes_the_timestamp_of_what_it_answers() {
+        let answer = |timestamps| {
+            let options = SegmentOptions { timestamps, ..SegmentOptions::default() };
+            let bytes = Header { flags: tcp::ACK, options, ..Header::default() }.to_bytes();
+            let mut out = Vec::new();
+            reset_for(&Segment::parse(&bytes).unwrap(), &mut out).unwrap();
+            SegmentOptions::of(&Segment::parse(&out).unwrap()).timestamps
+        };
+        let theirs = Timestamps { value: 77, echo: 5 };
+        assert_eq!(answer(Some(theirs)), Some(Timestamps { value: 0, echo: 77 }));
+        assert_eq!(answer(None), None);
     }
 }

@@ -19,8 +19,12 @@ pub(super) struct RttEstimator {
     smoothed: Option<Duration>,
     variation: Duration,
     initial: Duration,
-    /// Timeouts in a row.
+    /// How often the timeout has doubled since a round trip could be measured.
     backoff: u8,
+    /// Timeouts in a row.
+    timeouts: u8,
+    /// There was a sample since the tail was last probed.
+    is_fresh: bool,
     minimum: Minimum,
 }
 
@@ -31,6 +35,8 @@ impl RttEstimator {
             variation: Duration::ZERO,
             initial: INITIAL_RTO,
             backoff: 0,
+            timeouts: 0,
+            is_fresh: false,
             minimum: Minimum::default(),
         }
     }
@@ -38,7 +44,21 @@ impl RttEstimator {
     /// A round trip that began with a segment sent once (Karn's rule is the caller's).
     pub(super) fn sample(&mut self, now: Instant, rtt: Duration) {
         self.minimum.sample(now, rtt);
+        self.smooth(rtt);
+    }
+
+    /// A round trip that an echoed timestamp tells, also of what was sent again (RFC 7323 §4.1). Its clock is too coarse for
+    /// the minimum.
+    pub(super) fn sample_echo(&mut self, rtt: Duration) {
+        if rtt <= MAX_RTO {
+            self.smooth(rtt);
+        }
+    }
+
+    fn smooth(&mut self, rtt: Duration) {
         self.backoff = 0;
+        self.timeouts = 0;
+        self.is_fresh = true;
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(rtt);
             self.variation = rtt / 2;
@@ -69,13 +89,36 @@ impl RttEstimator {
         self.backoff = self.backoff.saturating_add(1);
     }
 
-    /// New data was acknowledged: the path works.
+    /// Nothing was lost, only waited for.
     pub(super) fn reset_backoff(&mut self) {
         self.backoff = 0;
     }
 
+    /// The retransmission timer has fired.
+    pub(super) fn timed_out(&mut self) {
+        self.timeouts = self.timeouts.saturating_add(1);
+        self.back_off();
+    }
+
+    /// New data was acknowledged: the path works. The timeout stays what it is until a round trip was measured: if the
+    /// path has become longer than it, all that is sent is sent twice, and none could be measured (Karn, MUST-18).
+    pub(super) fn progressed(&mut self) {
+        self.timeouts = 0;
+    }
+
+    /// Whether the tail may be probed: a probe makes acknowledgements ambiguous, and without samples between them a path that
+    /// has become longer would never be found out (RFC 8985 §7.3).
+    pub(super) fn is_fresh(&self) -> bool {
+        self.is_fresh
+    }
+
+    /// The tail is probed.
+    pub(super) fn probed(&mut self) {
+        self.is_fresh = false;
+    }
+
     pub(super) fn timeouts(&self) -> u8 {
-        self.backoff
+        self.timeouts
     }
 
     /// The SYN was sent more than once, so that its round trip cannot be known.

@@ -30,8 +30,9 @@ impl Timer {
     const ALL: [Timer; 9] = [
         Timer::UserTimeout,
         Timer::TimeWait,
-        Timer::Retransmission,
+        // Where both are due, the probe goes first, and the timeout begins anew (RFC 8985 §7.2).
         Timer::Probe,
+        Timer::Retransmission,
         Timer::Persist,
         Timer::DelayedAck,
         Timer::KeepAlive,

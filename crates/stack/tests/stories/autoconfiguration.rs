@@ -37,6 +37,17 @@ fn rfc_4862_5_4_2_the_group_is_joined_before_the_address_is_searched_for() {
 }
 
 #[test]
+fn rfc_4862_5_4_2_hosts_that_start_together_do_not_report_their_groups_together() {
+    let mut link = Link::new(8);
+    link.run(SECOND / 20);
+    let early = link.count(icmpv6::MULTICAST_LISTENER_REPORT);
+    assert!(early < 4, "{early} of 8 in the first twentieth of the second");
+    // What is asked in between is heard all the same.
+    link.run(SECOND * 3);
+    assert!(link.count(icmpv6::MULTICAST_LISTENER_REPORT) >= 8);
+}
+
+#[test]
 fn rfc_4862_5_1_an_address_is_searched_for_as_often_as_is_configured() {
     for transmits in [0, 1, 3] {
         let now = Instant::now();

@@ -229,6 +229,48 @@ fn rfc_8201_4_a_path_that_carries_less_gets_smaller_fragments_for_ten_minutes() 
 }
 
 #[test]
+fn rfc_4443_2_4_a_an_error_that_nobody_knows_comes_to_the_socket_and_other_messages_are_dropped() {
+    let mut link = two();
+    let (us, them) = (link.global(0), link.global(1));
+    let client = link.hosts[0].udp_bind(at(Ipv6Addr::UNSPECIFIED, 0)).unwrap();
+    link.hosts[0].udp_send(link.now, client, Some(at(them, 9)), b"hello").unwrap();
+    link.run(SECOND);
+    let sent = link.sent();
+    let quoted = sent.iter().find(|packet| packet[6] == protocol::UDP).unwrap();
+    let mut say = |message_type| {
+        let mut message = [&[message_type, 7, 0, 0, 0, 0, 0, 0], &quoted[..]].concat();
+        let sum = wire::checksum::Sum::pseudo_ipv6(them, us, message.len() as u32, protocol::ICMPV6)
+            + wire::checksum::Sum::of(&message);
+        message[2..4].copy_from_slice(&sum.checksum().to_be_bytes());
+        link.inject(mac(1), mac(0), &packet(them, us, protocol::ICMPV6, &message));
+        link.hosts[0].udp_error(client)
+    };
+    say(1);
+    assert_eq!(say(200), None, "2.4 b");
+    assert_eq!(say(100), Some((ErrorKind::Unknown(100, 7), at(them, 9))));
+}
+
+#[test]
+fn rfc_8200_4_5_and_rfc_7112_who_cuts_the_headers_is_told_but_not_about_an_error() {
+    let mut link = two();
+    let (us, them) = (link.global(0), link.global(1));
+    assert!(link.ping(0, them));
+    let mut told = |protocol: u8, data: &[u8]| {
+        let fragment = [&[protocol, 0, 0, 1, 0, 0, 0, 7], data].concat();
+        link.sent();
+        link.inject(mac(1), mac(0), &packet(them, us, protocol::FRAGMENT, &fragment));
+        let sent = link.sent();
+        sent.first().map(|error| (error[40], error[41], error[44..48].to_vec()))
+    };
+    let incomplete = Some((icmpv6::PARAMETER_PROBLEM, 3, vec![0; 4]));
+    assert_eq!(told(protocol::TCP, &[0; 16]), incomplete);
+    // Options that go on in the next fragment.
+    assert_eq!(told(protocol::DESTINATION_OPTIONS, &[protocol::UDP, 9, 1, 4, 0, 0, 0, 0]), incomplete);
+    assert_eq!(told(protocol::ICMPV6, &[]), None);
+    assert_eq!(link.hosts[0].drops().of(DropReason::IncompleteHeaderChain), 2);
+}
+
+#[test]
 fn impossible_addresses_are_dropped() {
     let mut link = two();
     let (us, them) = (link.global(0), link.global(1));

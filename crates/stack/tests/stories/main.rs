@@ -2,6 +2,7 @@
 
 mod autoconfiguration;
 mod discovery;
+mod documents;
 mod hostile;
 mod hosts;
 mod internet_layer;
@@ -15,3 +16,4 @@ mod smoltcp;
 #[path = "../fixture/smoltcp_wire.rs"]
 mod smoltcp_wire;
 mod tcp;
+mod validation;

@@ -194,6 +194,23 @@ fn rfc_4861_8_3_a_redirect_leads_to_another_router() {
 }
 
 #[test]
+fn rfc_4861_6_3_5_what_was_redirected_to_a_router_goes_elsewhere_when_its_lifetime_ends() {
+    let at_once = RouterAdvertisement { router_lifetime: 0, ..advertisement(vec![]) };
+    let by_itself = RouterAdvertisement { router_lifetime: 5, ..advertisement(vec![]) };
+    for said in [at_once, by_itself] {
+        let mut link = routed();
+        let first = used(&mut link, FAR).unwrap();
+        let (packet, from) = redirect(&link, first, link.routers[1 - first].address, FAR);
+        link.inject(from, mac(0), &packet);
+        assert_eq!(used(&mut link, FAR), Some(1 - first));
+        link.routers[1 - first].says = None;
+        link.advertise(1 - first, &said);
+        link.run(SECOND * 6);
+        assert_eq!(used(&mut link, FAR), Some(first));
+    }
+}
+
+#[test]
 fn rfc_4861_8_3_a_redirect_says_that_a_destination_is_on_the_link() {
     let mut link = routed();
     let first = used(&mut link, FAR).unwrap();

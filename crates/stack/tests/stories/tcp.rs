@@ -2,7 +2,7 @@
 
 use std::net::Ipv4Addr;
 
-use stack::host::{ConnectError, ListenError, MAX_RELEASED, Stale, TcpEvent};
+use stack::host::{Asked, ConnectError, ListenError, MAX_RELEASED, Stale, TcpEvent};
 use stack::ipv4::Ipv4;
 use stack::tcp::{Config, Error, State};
 use stack::{DropReason, neighbor};
@@ -487,4 +487,64 @@ fn rfc_9293_3_5_1_an_end_that_has_forgotten_a_connection_resets_it() {
     segment.run(SECOND);
     let connection = segment.hosts[0].tcp(ours).unwrap();
     assert_eq!((connection.state(), connection.error()), (State::Closed, Some(Error::Reset)));
+}
+
+#[test]
+fn rfc_9293_must_43_to_45_a_connection_comes_from_the_address_and_port_that_were_asked_for() {
+    let mut segment = Segment::new(2, 0);
+    let (now, to) = (segment.now, at(segment.address(1), 80));
+    let mut connect = |from| segment.hosts[0].tcp_connect_from(now, from, to, TCP, Asked::default());
+    let mine = "2001:db8:7::1".parse().unwrap();
+    assert_eq!(connect(at(mine, 0)), Err(ConnectError::NoSource));
+    segment.hosts[0].interface_mut().add_address(now, mine, 64);
+    segment.run(SECOND * 3);
+    let now = segment.now;
+    let mut connect = |from| segment.hosts[0].tcp_connect_from(now, from, to, TCP, Asked::default());
+    let chosen = connect(at(mine, 5000)).unwrap();
+    assert_eq!(connect(at(mine, 5000)), Err(ConnectError::NoPort));
+    let other = connect(at(ANY, 5000)).unwrap();
+    let ends = |handle| segment.hosts[0].tcp_ends(handle).unwrap().0;
+    assert_eq!(ends(chosen), at(mine, 5000));
+    assert_eq!((ends(other).port(), *ends(other).ip() != mine), (5000, true), "MUST-44: IP chooses");
+}
+
+#[test]
+fn rfc_9293_must_41_and_42_a_port_that_is_connected_from_can_be_listened_to() {
+    let mut segment = Segment::new(2, 0);
+    segment.hosts[1].tcp_listen(at(ANY, 80), TCP, 4).unwrap();
+    let (now, to) = (segment.now, at(segment.address(1), 80));
+    let client = segment.hosts[0].tcp_connect_from(now, at(ANY, 5000), to, TCP, Asked::default()).unwrap();
+    segment.hosts[0].tcp_listen(at(ANY, 5000), TCP, 4).unwrap();
+    segment.run(SECOND);
+    assert_eq!(segment.hosts[0].tcp(client).unwrap().state(), State::Established);
+    let to = at(segment.address(0), 5000);
+    let second = segment.hosts[1].tcp_connect(segment.now, to, TCP).unwrap();
+    segment.run(SECOND);
+    assert_eq!(segment.hosts[1].tcp(second).unwrap().state(), State::Established);
+}
+
+#[test]
+fn rfc_9293_must_48_and_49_codepoint_and_hop_limit_are_those_that_were_asked_for() {
+    let mut segment = Segment::new(2, 0);
+    let listening = Config { dscp: 10, hop_limit: Some(7), ..TCP };
+    segment.hosts[1].tcp_listen(at(ANY, 80), listening, 4).unwrap();
+    let to = at(segment.address(1), 80);
+    let marked = Config { dscp: 46, hop_limit: Some(9), ..TCP };
+    let client = segment.hosts[0].tcp_connect(segment.now, to, marked).unwrap();
+    segment.run(SECOND);
+    segment.hosts[0].write(client, b"more").unwrap();
+    segment.run(SECOND);
+    let marks = |frames: &[Vec<u8>], from| {
+        let packets = frames.iter().filter_map(|frame| wire::ipv6::Packet::parse(&frame[14..]).ok());
+        let ours = packets.filter(|packet| packet.source() == from && packet.next_header() == 6);
+        ours.map(|packet| (packet.traffic_class() >> 2, packet.hop_limit())).collect::<Vec<_>>()
+    };
+    let (theirs, ours) = (marks(&segment.seen, segment.address(1)), marks(&segment.seen, segment.address(0)));
+    assert!(ours.len() >= 3 && ours.iter().all(|marks| *marks == (46, 9)), "{ours:?}");
+    assert!(theirs.len() >= 2 && theirs.iter().all(|marks| *marks == (10, 7)), "{theirs:?}");
+    segment.seen.clear();
+    segment.hosts[0].tcp_set_dscp(client, 12).unwrap();
+    segment.hosts[0].write(client, b"more").unwrap();
+    segment.run(SECOND);
+    assert_eq!(marks(&segment.seen, segment.address(0)).first(), Some(&(12, 9)), "SHLD-21");
 }

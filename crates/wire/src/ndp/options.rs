@@ -107,7 +107,7 @@ impl Preference {
         }
     }
 
-    /// The reserved value counts as medium (RFC 4191 section 2.2).
+    /// The reserved value counts as medium, of a router (RFC 4191 section 2.2).
     pub(super) fn from_bits(bits: u8) -> Self {
         match bits & 0b11 {
             0b01 => Preference::High,
@@ -251,20 +251,19 @@ pub(super) fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
             octets[..option.len() - 8].copy_from_slice(&option[8..]);
             let fits =
                 prefix_length <= 128 && usize::from(prefix_length.div_ceil(64)) * 8 <= option.len() - 8;
-            fits.then(|| AdvertisedOption::Route {
+            // Unlike of a router, a reserved preference is none that could be taken for another (RFC 4191 section 2.3).
+            let is_reserved = option[3] >> 3 & 0b11 == 0b10;
+            (fits && !is_reserved).then(|| AdvertisedOption::Route {
                 prefix: octets.into(),
                 prefix_length,
                 preference: Preference::from_bits(option[3] >> 3),
                 lifetime: u32_at(option, 4),
             })
         }
-        (DNS_SERVERS, 24..) => Some(AdvertisedOption::DnsServers {
+        // Nothing is left over (RFC 8106 section 5.3.1).
+        (DNS_SERVERS, 24..) if (option.len() - 8).is_multiple_of(16) => Some(AdvertisedOption::DnsServers {
             lifetime: u32_at(option, 4),
-            servers: (8..option.len())
-                .step_by(16)
-                .filter(|at| at + 16 <= option.len())
-                .map(|at| ipv6_at(option, at))
-                .collect(),
+            servers: (8..option.len()).step_by(16).map(|at| ipv6_at(option, at)).collect(),
         }),
         (SEARCH_DOMAINS, 16..) => Some(AdvertisedOption::SearchDomains {
             lifetime: u32_at(option, 4),
@@ -359,6 +358,25 @@ pub(super) mod tests {
             bytes.truncate(bytes.len() / 8 * 8);
             let _ = read_option(kind, &bytes);
         }
+    }
+
+    #[test]
+    fn rfc_4191_2_3_a_route_of_the_reserved_preference_is_ignored() {
+        let route = |bits: u8| {
+            let option = [ROUTE_INFORMATION, 1, 0, bits << 3, 0, 0, 0, 60];
+            match read_option(ROUTE_INFORMATION, &option) {
+                Some(AdvertisedOption::Route { preference, .. }) => Some(preference),
+                _ => None,
+            }
+        };
+        let preferences = [Some(Preference::Medium), Some(Preference::High), None, Some(Preference::Low)];
+        assert_eq!([0, 1, 2, 3].map(route), preferences);
+    }
+
+    #[test]
+    fn rfc_8106_5_3_1_servers_of_which_something_is_left_over_are_discarded() {
+        let read = |length| read_option(DNS_SERVERS, &vec![0; length]).is_some();
+        assert_eq!([16, 24, 32, 40, 48].map(read), [false, true, false, true, false]);
     }
 
     #[test]

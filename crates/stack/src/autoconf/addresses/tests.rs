@@ -64,7 +64,9 @@ fn rfc_4862_5_3_and_5_4_the_link_local_address_is_ours_when_nobody_answers() {
     host.addresses.start(host.now, &mut host.random);
     let address = host.only().address;
     assert!(address.is_unicast_link_local());
-    assert_eq!(host.actions(), [Action::Join(solicited_node(address))], "the group first");
+    let actions = host.actions();
+    let [Action::Join(group, from)] = actions[..] else { panic!("{actions:?}") };
+    assert_eq!((group, Some(from)), (solicited_node(address), host.addresses.deadline()), "the group first");
     assert_eq!((host.addresses.is_assigned(address), host.addresses.link_local()), (false, None));
     host.wait(SECOND * 2);
     let actions = host.actions();
@@ -108,6 +110,33 @@ fn rfc_7217_6_after_some_addresses_that_others_have_there_is_none() {
         host.addresses.claimed(host.now, address, &mut host.random);
     }
     assert_eq!(host.addresses.iter().count(), 0);
+}
+
+#[test]
+fn rfc_7217_6_and_8981_3_4_no_more_addresses_are_tried_where_all_were_somebody_elses() {
+    let mut host = Host::new(true);
+    let tried = |host: &mut Host, prefix: &str, temporary: bool| {
+        host.advertise(prefix, HOUR, HOUR);
+        let next = |host: &Host| {
+            let found = host.addresses.iter().find(|known| known.is_temporary() == temporary);
+            found.map(|known| known.address)
+        };
+        let mut tried = 0;
+        while let Some(address) = next(host) {
+            host.addresses.claimed(host.now, address, &mut host.random);
+            tried += 1;
+        }
+        tried
+    };
+    for temporary in [true, false] {
+        let times = [0, 1].map(|_| tried(&mut host, "2001:db8::/64", temporary));
+        assert_eq!(times, [4, 0]);
+    }
+    let mut host = Host::new(false);
+    for number in 0..100 {
+        assert_eq!(tried(&mut host, &format!("2001:db8:9:{number}::/64"), false), 4, "other prefixes");
+    }
+    assert_eq!(host.addresses.given_up.len(), MAX_ADDRESSES);
 }
 
 #[test]

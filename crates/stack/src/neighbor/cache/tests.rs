@@ -294,6 +294,141 @@ fn a_group_is_no_link_layer_address_of_a_neighbor() {
     assert_eq!(cache.state(), None);
 }
 
+/// The state by its name.
+fn name(state: Option<State>) -> &'static str {
+    match state {
+        None => "-",
+        Some(State::Incomplete { .. }) => "INCOMPLETE",
+        Some(State::Reachable { .. }) => "REACHABLE",
+        Some(State::Stale) => "STALE",
+        Some(State::Delay { .. }) => "DELAY",
+        Some(State::Probe { .. }) => "PROBE",
+    }
+}
+
+/// What the rows of appendix C say of each state but INCOMPLETE, for an event: the state after it, if that is another, and
+/// whether the link-layer address is.
+type Row = (fn(&mut Cache), Option<&'static str>, bool);
+
+#[test]
+fn appendix_c_each_event_in_each_state_of_a_neighbor_whose_address_is_known() {
+    let rows: [Row; 12] = [
+        (|cache| cache.advertise(true, false, Some(MAC)), Some("REACHABLE"), false),
+        (|cache| cache.advertise(true, true, Some(MAC)), Some("REACHABLE"), false),
+        (|cache| cache.advertise(true, true, Some(OTHER)), Some("REACHABLE"), true),
+        // The text of §7.2.5, which the appendix contradicts.
+        (|cache| cache.advertise(true, false, None), Some("REACHABLE"), false),
+        (|cache| cache.advertise(false, false, Some(MAC)), None, false),
+        (|cache| cache.advertise(false, false, None), None, false),
+        (|cache| cache.advertise(false, true, Some(MAC)), None, false),
+        (|cache| cache.advertise(false, true, None), None, false),
+        (|cache| cache.advertise(false, true, Some(OTHER)), Some("STALE"), true),
+        (|cache| cache.neighbors.confirm(cache.now, A), Some("REACHABLE"), false),
+        (|cache| cache.neighbors.learn(cache.now, A, MAC, None), None, false),
+        (|cache| cache.neighbors.learn(cache.now, A, OTHER, None), Some("STALE"), true),
+    ];
+    let next = Instant::now() + Duration::from_secs(9);
+    let states = [
+        State::Reachable { until: next },
+        State::Stale,
+        State::Delay { until: next },
+        State::Probe { sent: 1, next },
+    ];
+    for (row, (event, then, changes)) in rows.into_iter().enumerate() {
+        for state in states {
+            let mut cache = Cache::in_state(state);
+            event(&mut cache);
+            let then = then.unwrap_or_else(|| name(Some(state)));
+            assert_eq!(name(cache.state()), then, "row {row}, {state:?}");
+            let address = if changes { OTHER } else { MAC };
+            assert_eq!(cache.neighbors.link_layer(A), Some(address), "row {row}, {state:?}");
+        }
+    }
+    for solicited in [false, true] {
+        for state in states {
+            let mut cache = Cache::in_state(state);
+            cache.advertise(solicited, false, Some(OTHER));
+            let then = if matches!(state, State::Reachable { .. }) { "STALE" } else { name(Some(state)) };
+            assert_eq!((name(cache.state()), cache.neighbors.link_layer(A)), (then, Some(MAC)), "{state:?}");
+        }
+    }
+}
+
+#[test]
+fn appendix_c_each_event_in_incomplete_and_without_an_entry() {
+    let asking = || {
+        let mut cache = Cache::new();
+        cache.resolve();
+        cache.actions();
+        cache
+    };
+    for r#override in [false, true] {
+        let mut cache = asking();
+        cache.advertise(true, r#override, Some(MAC));
+        assert_eq!((name(cache.state()), cache.actions()), ("REACHABLE", vec![sent(MAC)]));
+        let mut cache = asking();
+        cache.advertise(false, r#override, Some(MAC));
+        // STALE, from which the packet that leaves leads on.
+        assert_eq!((name(cache.state()), cache.actions()), ("DELAY", vec![sent(MAC)]));
+        let mut cache = asking();
+        cache.advertise(true, r#override, None);
+        assert_eq!((name(cache.state()), cache.actions()), ("INCOMPLETE", vec![]));
+        let mut cache = Cache::new();
+        cache.advertise(true, r#override, Some(MAC));
+        assert_eq!(name(cache.state()), "-");
+    }
+    let mut cache = Cache::new();
+    cache.neighbors.learn(cache.now, A, MAC, None);
+    assert_eq!(name(cache.state()), "STALE");
+    let mut cache = asking();
+    cache.neighbors.confirm(cache.now, A);
+    assert_eq!(name(cache.state()), "INCOMPLETE", "there is nothing to confirm");
+}
+
+#[test]
+fn appendix_d_what_says_whether_a_neighbor_is_a_router() {
+    let is_router = |cache: &Cache| cache.neighbors.entries[&A].is_router;
+    let mut cache = Cache::new();
+    cache.neighbors.learn(cache.now, A, MAC, None);
+    assert!(!is_router(&cache), "a new entry by a solicitation");
+    cache.neighbors.learn(cache.now, A, OTHER, Some(true));
+    assert!(is_router(&cache), "a router advertisement, or a redirect to a router");
+    cache.neighbors.learn(cache.now, A, MAC, None);
+    assert!(is_router(&cache), "a solicitation, or a redirect to the destination, changes nothing");
+    cache.advertise(false, false, Some(OTHER));
+    assert!(is_router(&cache), "nor an advertisement that is not taken");
+    cache.advertise(false, false, None);
+    assert!(!is_router(&cache), "an advertisement that is");
+    assert_eq!(cache.actions(), [Action::NoRouter(A)]);
+    cache.neighbors.mark_router(A);
+    assert!(is_router(&cache), "a router advertisement without an address");
+}
+
+#[test]
+fn rfc_4861_7_2_2_and_7_3_3_no_more_than_one_question_in_each_retransmission_time() {
+    let mut cache = Cache::new();
+    let mut questions = 0;
+    for _ in 0..29 {
+        cache.resolve();
+        cache.now += Duration::from_millis(100);
+        cache.neighbors.handle_timeout(cache.now);
+        questions += cache.actions().len();
+    }
+    assert_eq!(questions, 3);
+    let mut cache = Cache::in_state(State::Stale);
+    cache.resolve();
+    cache.wait(4);
+    assert_eq!(cache.actions(), [], "in DELAY nothing is asked");
+    cache.wait(1);
+    assert_eq!((name(cache.state()), cache.actions()), ("PROBE", vec![solicit(Some(MAC))]));
+    for _ in 0..9 {
+        cache.resolve();
+        cache.now += Duration::from_millis(100);
+        cache.neighbors.handle_timeout(cache.now);
+    }
+    assert_eq!(cache.actions(), []);
+}
+
 proptest! {
     #[test]
     fn whatever_happens_an_address_is_known_or_asked_for(

@@ -7,7 +7,7 @@ mod transmit;
 
 use std::time::{Duration, Instant};
 
-use wire::tcp::SegmentOptions;
+use wire::tcp::{SegmentOptions, Timestamps};
 
 use super::config::{Config, KeepAlive, MAX_WINDOW_SCALE};
 use super::isn::{Flow, Secrets};
@@ -31,10 +31,12 @@ const CHALLENGES: u8 = 10;
 const CHALLENGE_INTERVAL: Duration = Duration::from_secs(5);
 /// Keepalives are no flood, whatever the configuration says.
 const LEAST_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(1);
+/// One probe or its answer may be lost (MUST-29 of RFC 9293 §3.8.4).
+const LEAST_KEEPALIVE_PROBES: u8 = 2;
+/// R1 of RFC 9293 §3.8.3: segments sent again so often are worth a word to the user.
+const R1: u8 = 3;
 /// Buffers that are empty are kept so long for what may follow.
 const RELEASE_AFTER: Duration = Duration::from_secs(1);
-/// What is assumed where the other end does not tell (RFC 9293 §3.7.1, the lower of both IP versions).
-const DEFAULT_MSS: u16 = 536;
 /// No host means less; one that says so wants us to send headers (CVE-2019-11479).
 const LEAST_MSS: u16 = 64;
 
@@ -63,6 +65,11 @@ pub struct Connection {
     scale: u8,
     remote_scale: u8,
     clock: TimestampClock,
+    /// RCV.UP and SND.UP: where urgent data ends, theirs until it is read, ours until it is acknowledged.
+    urgent: Option<SequenceNumber>,
+    our_urgent: Option<SequenceNumber>,
+    /// What the other end takes if it does not say so.
+    default_mss: u16,
     /// TS.Recent; `None` unless both ends use timestamps.
     recent: Option<Recent>,
     sack: bool,
@@ -89,8 +96,8 @@ struct Pending {
 /// A RST to send.
 #[derive(Debug, Clone, Copy)]
 enum Reset {
-    /// With this sequence number, in answer to a segment; the connection goes on.
-    Answer(SequenceNumber),
+    /// With this sequence number, in answer to a segment with these timestamps; the connection goes on.
+    Answer(SequenceNumber, Option<Timestamps>),
     /// The end.
     Abort,
 }
@@ -179,6 +186,9 @@ impl Connection {
             scale: config.window_scale(),
             remote_scale: 0,
             clock,
+            urgent: None,
+            our_urgent: None,
+            default_mss: flow.default_mss(),
             recent: None,
             sack: false,
             ecn: if config.ecn { EcnState::Wanted } else { EcnState::Off },
@@ -203,6 +213,14 @@ impl Connection {
         self.error
     }
 
+    /// What is in the way now, though the connection goes on (RFC 9293 §3.9.1.8): an ICMP error, security, or segments that
+    /// had to be sent again three times. It is gone as soon as something is acknowledged.
+    pub fn soft_error(&self) -> Option<Error> {
+        let is_late =
+            self.sender.timeouts() >= R1 || self.state == State::SynSent && self.handshake.attempts > R1;
+        self.soft_error.or(is_late.then_some(Error::TimedOut)).filter(|_| self.state != State::Closed)
+    }
+
     /// Whether there is nothing left to do: the connection can be dropped once
     /// [`poll_transmit`](Self::poll_transmit) has nothing more.
     pub fn is_closed(&self) -> bool {
@@ -213,6 +231,25 @@ impl Connection {
     /// after [`close`](Self::close) there is no room.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         if self.state.may_write() { self.sender.write(bytes) } else { 0 }
+    }
+
+    /// As [`write`](Self::write), and tells the other end that it is urgent, up to where this ends (RFC 9293 §3.8.5). New
+    /// applications should not need that.
+    pub fn write_urgent(&mut self, bytes: &[u8]) -> usize {
+        let written = self.write(bytes);
+        if written > 0 {
+            self.our_urgent = Some(self.sender.data_end());
+        }
+        written
+    }
+
+    /// How much of what is still to be read they call urgent, from where reading is (RFC 9293 §3.8.5): it may be more than
+    /// has arrived. `None` if nothing is.
+    pub fn urgent(&self) -> Option<usize> {
+        let left = self.urgent?.since(self.read_up_to());
+        // Behind their FIN there is nothing, whatever they said.
+        let left = if self.receiver.has_ended() { left.min(self.receiver.readable()) } else { left };
+        (left > 0).then_some(left)
     }
 
     /// Reads what has arrived, in order, and returns how many bytes that is. 0 means that nothing is there, or, if
@@ -428,7 +465,7 @@ impl Connection {
 
     /// What both ends agreed on, now that their SYN is known.
     fn agree(&mut self, now: Instant, options: &SegmentOptions, was_lost: bool) {
-        let remote_mss = options.maximum_segment_size.unwrap_or(DEFAULT_MSS).max(LEAST_MSS);
+        let remote_mss = options.maximum_segment_size.unwrap_or(self.default_mss).max(LEAST_MSS);
         let mss = remote_mss.min(self.max_segment_size);
         self.recent = options.timestamps.map(|timestamps| Recent { value: timestamps.value, since: now });
         self.sack = options.sack_permitted;
@@ -464,7 +501,7 @@ impl Connection {
             self.timers.set_after(Timer::KeepAlive, self.last_received, keepalive.idle);
             return;
         }
-        if self.keepalive_probes >= keepalive.probes {
+        if self.keepalive_probes >= keepalive.probes.max(LEAST_KEEPALIVE_PROBES) {
             self.pending.reset = Some(Reset::Abort);
             self.end(Some(Error::TimedOut));
             return;
@@ -493,6 +530,11 @@ impl Connection {
             Some(since) => self.timers.set_after(Timer::UserTimeout, since, self.user_timeout),
             None => self.timers.clear(Timer::UserTimeout),
         }
+    }
+
+    /// The number of the byte that is read next.
+    fn read_up_to(&self) -> SequenceNumber {
+        self.receiver.next() - (self.receiver.readable() + usize::from(self.receiver.has_ended()))
     }
 
     fn holds_nothing(&self) -> bool {

@@ -18,6 +18,7 @@ struct Incoming<'a> {
     ack: SequenceNumber,
     flags: u8,
     window: u16,
+    urgent_pointer: u16,
     options: SegmentOptions,
     payload: &'a [u8],
 }
@@ -29,6 +30,7 @@ impl<'a> Incoming<'a> {
             ack: SequenceNumber(segment.acknowledgement()),
             flags: segment.flags(),
             window: segment.window(),
+            urgent_pointer: segment.urgent_pointer(),
             options: SegmentOptions::of(segment),
             payload: segment.payload(),
         }
@@ -64,7 +66,7 @@ impl Connection {
         let has_ack = segment.has(tcp::ACK);
         if has_ack && segment.ack != self.initial + 1 {
             if !segment.has(tcp::RST) {
-                self.pending.reset = Some(Reset::Answer(segment.ack));
+                self.pending.reset = Some(Reset::Answer(segment.ack, segment.options.timestamps));
             }
             return Err(DropReason::Acknowledgement);
         }
@@ -140,7 +142,9 @@ impl Connection {
                 self.echo_congestion = true;
             }
         }
-        // An urgent pointer says nothing of where bytes belong: they are delivered in their place (RFC 6093).
+        if segment.has(tcp::URG) || self.urgent.is_some() {
+            self.take_urgent(segment);
+        }
         let end = segment.sequence + segment.payload.len();
         let has_news = !segment.payload.is_empty() && end > self.receiver.next();
         if !self.state.may_receive() {
@@ -154,6 +158,15 @@ impl Connection {
         let accepted = self.receiver.accept(now, segment.sequence, segment.payload, fin, &mut self.timers);
         self.check_end(now);
         accepted
+    }
+
+    /// The sixth check. Bytes are delivered in their place, urgent or not (RFC 6093).
+    fn take_urgent(&mut self, segment: &Incoming<'_>) {
+        let read = self.read_up_to();
+        let said = segment.sequence + usize::from(segment.urgent_pointer);
+        let is_new = segment.has(tcp::URG) && self.state.may_receive() && said > read;
+        let known = self.urgent.filter(|end| *end > read);
+        self.urgent = if is_new { Some(known.map_or(said, |end| end.max(said))) } else { known };
     }
 
     /// RFC 7323 §5.3 R3, and the round trip as a receiver sees it.
@@ -177,7 +190,9 @@ impl Connection {
             return Ok(());
         }
         let Some(timestamps) = segment.options.timestamps else {
-            return if self.state == State::SynReceived { Ok(()) } else { Err(DropReason::NoTimestamp) };
+            // A SYN is of another connection: it is answered, so that its sender learns of this one (RFC 5961 §4.2).
+            let may_lack = self.state == State::SynReceived || segment.has(tcp::SYN);
+            return if may_lack { Ok(()) } else { Err(DropReason::NoTimestamp) };
         };
         if !recent.is_old(now, timestamps) {
             return Ok(());
@@ -197,7 +212,9 @@ impl Connection {
             return Ok(());
         }
         if segment.has(tcp::RST) {
-            return Err(DropReason::OutsideWindow);
+            // A closed window takes no text, but a RST that may have some (RFC 9293 §3.10.7.4, MUST-66; §3.5.3).
+            let is_next = segment.sequence == self.receiver.next();
+            return if is_next { Ok(()) } else { Err(DropReason::OutsideWindow) };
         }
         if self.receiver.window() == 0 && segment.sequence == self.receiver.next() && !segment.has(tcp::SYN) {
             // A window probe: its acknowledgement counts, its text is cut.
@@ -254,7 +271,7 @@ impl Connection {
     /// The fifth check in SYN-RECEIVED.
     fn complete_handshake(&mut self, now: Instant, segment: &Incoming<'_>) -> Result<(), DropReason> {
         if segment.ack != self.initial + 1 {
-            self.pending.reset = Some(Reset::Answer(segment.ack));
+            self.pending.reset = Some(Reset::Answer(segment.ack, segment.options.timestamps));
             return Err(DropReason::Acknowledgement);
         }
         self.pending.syn = false;
@@ -301,6 +318,10 @@ impl Connection {
             is_pure: segment.len() == 0,
         };
         self.sender.acknowledge(now, &acknowledgement, &mut self.timers);
+        if segment.ack > una {
+            self.soft_error = None;
+            self.our_urgent = self.our_urgent.filter(|end| *end > segment.ack);
+        }
         if self.sender.fin_is_acknowledged() {
             match self.state {
                 State::FinWait1 => {

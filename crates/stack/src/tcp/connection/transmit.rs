@@ -5,7 +5,7 @@ use std::time::Instant;
 use wire::ecn::Ecn;
 use wire::tcp::{self, Header, SackBlocks, SegmentOptions, Timestamps};
 
-use super::super::packet::Transmit;
+use super::super::packet::{Transmit, reset_options};
 use super::super::sender::Packet;
 use super::super::sequence::SequenceNumber;
 use super::super::state::State;
@@ -54,6 +54,8 @@ impl Connection {
         }
         if self.state.may_transmit() {
             let sack = self.sack_len();
+            // An urgent pointer counts from its own segment.
+            let max_gso = if self.our_urgent.is_some() { 0 } else { max_gso };
             if let Some(packet) = self.sender.transmit(now, max_gso, sack, &mut self.timers) {
                 self.watch_patience();
                 return Some(self.transmit_data(now, &packet, out));
@@ -135,13 +137,13 @@ impl Connection {
 
     fn transmit_reset(&mut self, now: Instant, reset: Reset, out: &mut Vec<u8>) -> Transmit {
         let header = match reset {
-            Reset::Answer(sequence) => {
-                Header { flags: tcp::RST, acknowledgement: 0, ..self.header(sequence) }
+            Reset::Answer(sequence, theirs) => {
+                let options = reset_options(theirs);
+                Header { flags: tcp::RST, acknowledgement: 0, options, ..self.header(sequence) }
             }
             Reset::Abort => {
-                let mut header = self.acknowledging(now, self.acceptable_sequence());
-                header.flags |= tcp::RST;
-                header
+                let header = self.acknowledging(now, self.acceptable_sequence());
+                Header { flags: tcp::ACK | tcp::RST, urgent_pointer: 0, ..header }
             }
         };
         Transmit::write_header(out, &header)
@@ -154,7 +156,12 @@ impl Connection {
         let timestamps = self.recent.map(|_| self.timestamps(now));
         let options = SegmentOptions { timestamps, sack, ..SegmentOptions::default() };
         let window = self.receiver.tell(&mut self.timers);
-        Header { flags: tcp::ACK | echo, window, options, ..self.header(sequence) }
+        let mut header = Header { flags: tcp::ACK | echo, window, options, ..self.header(sequence) };
+        if let Some(end) = self.our_urgent.filter(|end| *end > sequence) {
+            header.flags |= tcp::URG;
+            header.urgent_pointer = u16::try_from(end.since(sequence)).unwrap_or(u16::MAX);
+        }
+        header
     }
 
     fn header(&self, sequence: SequenceNumber) -> Header {

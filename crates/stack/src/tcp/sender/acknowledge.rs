@@ -68,9 +68,9 @@ impl Sender {
         let duplicate = self.duplicate_of(acknowledgement);
 
         let delivery = self.account(now, acknowledgement);
-        self.take_rtt(now, &delivery);
+        self.take_rtt(now, &delivery, acknowledgement.echo.filter(|_| advanced > 0));
         if advanced > 0 {
-            self.rtt.reset_backoff();
+            self.rtt.progressed();
             self.rack.acknowledged(ack);
             self.undo_if_original(acknowledgement);
             timers.set(Timer::Retransmission, now + self.rtt.rto());
@@ -193,9 +193,12 @@ impl Sender {
         delivery
     }
 
-    fn take_rtt(&mut self, now: Instant, delivery: &Delivery) {
+    fn take_rtt(&mut self, now: Instant, delivery: &Delivery, echo: Option<u32>) {
         if let (Some(rtt), false) = (delivery.oldest, delivery.ambiguous) {
             self.rtt.sample(now, rtt);
+        } else if let (true, Some(clock), Some(echo)) = (delivery.ambiguous, self.clock, echo) {
+            let ticks = clock.at(now).wrapping_sub(echo).max(1);
+            self.rtt.sample_echo(Duration::from_millis(ticks.into()));
         }
     }
 

@@ -271,6 +271,11 @@ impl Sender {
         self.rtt.smoothed()
     }
 
+    /// Timeouts in a row.
+    pub(super) fn timeouts(&self) -> u8 {
+        self.rtt.timeouts()
+    }
+
     pub(super) fn statistics(&self) -> Statistics {
         self.statistics
     }
@@ -381,6 +386,7 @@ impl Sender {
             ProbeKind::TailLoss => {
                 self.statistics.tail_loss_probes += 1;
                 self.forced = Some(Forced::TailLoss);
+                self.rtt.probed();
                 // The timeout is what comes next (RFC 8985 §7.3).
                 timers.set(Timer::Retransmission, now + self.rtt.rto());
             }
@@ -408,7 +414,7 @@ impl Sender {
         }
         self.cubic.timed_out(self.next.since(self.una), is_first);
         self.ecn.tell = self.ecn.enabled;
-        self.rtt.back_off();
+        self.rtt.timed_out();
         if self.rtt.timeouts() >= BLACK_HOLE_TIMEOUTS && self.segment_limit > BASE_SEGMENT {
             self.limit_segments(BASE_SEGMENT, false);
         } else if self.rtt.timeouts() >= 2 * BLACK_HOLE_TIMEOUTS {
@@ -443,7 +449,7 @@ impl Sender {
     }
 
     /// Where the data ends. A FIN that is not acknowledged has this number.
-    fn data_end(&self) -> SequenceNumber {
+    pub(super) fn data_end(&self) -> SequenceNumber {
         self.una + self.buffer.len()
     }
 
@@ -486,14 +492,14 @@ impl Sender {
             && self.recovery == Recovery::Open
             && self.scoreboard.sacked() == 0
             && self.scoreboard.in_flight() > 0
-            && self.tail_probe.is_none();
+            && self.tail_probe.is_none()
+            && self.rtt.is_fresh();
         let (true, Some(smoothed)) = (is_allowed, self.rtt.smoothed()) else { return };
+        let Some(timeout) = timers.get(Timer::Retransmission) else { return };
         let delayed = if self.scoreboard.in_flight() <= self.mss() { MAX_ACK_DELAY } else { Duration::ZERO };
-        let at = now + 2 * smoothed + delayed;
-        if timers.get(Timer::Retransmission).is_some_and(|timeout| at < timeout) {
-            self.probe_kind = ProbeKind::TailLoss;
-            timers.set(Timer::Probe, at);
-        }
+        // In place of the timeout, where that would be earlier: a probe leaves the window as it is.
+        self.probe_kind = ProbeKind::TailLoss;
+        timers.set(Timer::Probe, timeout.min(now + 2 * smoothed + delayed));
     }
 
     /// Looks for losses by time, and begins a recovery if there are any. Returns whether there are.

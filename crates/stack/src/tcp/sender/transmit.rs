@@ -107,7 +107,11 @@ impl Sender {
             self.may_send_small()
         } else {
             // Part of what waits: if the receiver's window leaves no more, and it is a good part of it.
-            allowed == window_room && whole == 0 && tail > 0 && tail >= self.max_window / 2
+            allowed == window_room
+                && whole == 0
+                && tail > 0
+                && tail >= self.max_window / 2
+                && self.may_send_small()
         };
         let bytes = if takes_tail && allowed <= most { allowed } else { whole.min(most) };
         let fin = self.fin == Fin::Queued && bytes == unsent && window_room > bytes;

@@ -136,3 +136,15 @@ fn a_listener_that_is_paused_leaves_handshakes_alone() {
     ear.listener.set_paused(false);
     assert!(matches!(ear.give(1, third(&syn_ack), &[]).0, Reaction::Established(_)));
 }
+
+#[test]
+fn rfc_5961_section_3_2_before_the_handshake_ends_too_only_the_next_number_resets() {
+    let mut ear = Ear::new();
+    ear.syn(1);
+    let reset = |sequence| Header { sequence, flags: RST, ..Header::default() };
+    assert_eq!(ear.give(1, reset(102), &[]).1.map(|challenge| challenge.flags), Some(ACK), "in the window");
+    assert_eq!(ear.give(1, reset(99_999), &[]).1, None);
+    assert_eq!(ear.listener.half_open(), 1);
+    ear.give(1, reset(101), &[]);
+    assert_eq!(ear.listener.half_open(), 0);
+}

@@ -417,9 +417,9 @@ fn rfc_8985_section_7_2_a_single_segment_is_given_time_for_a_delayed_acknowledge
     let rtt = story.connection.rtt().unwrap();
     let (waited, _) = story.until_something_leaves();
     let statistics = story.connection.statistics();
-    // A probe would come after this, so that the timeout, which is sooner, takes its place.
+    // The timeout would come before, so that the probe takes its place.
     assert!(waited < 2 * rtt + 200 * MS, "{waited:?}");
-    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (0, 1));
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 0));
     // Two are probed for without that time.
     story.acknowledge(21_001);
     story.write(2 * MSS);
@@ -451,6 +451,38 @@ fn rfc_8985_section_7_3_there_is_one_probe_and_then_the_timeout() {
     assert_eq!(next.sequence, 1001);
     let statistics = story.connection.statistics();
     assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 1));
+}
+
+#[test]
+fn rfc_8985_section_7_3_between_two_probes_a_round_trip_is_measured() {
+    let mut story = ten_outstanding();
+    story.until_something_leaves();
+    // What arrives may be the probe or what it repeats, so that it says nothing of the round trip.
+    story.acknowledge(11_001);
+    story.write(2 * MSS);
+    story.all();
+    story.until_something_leaves();
+    let statistics = story.connection.statistics();
+    assert_eq!((statistics.tail_loss_probes, statistics.timeouts), (1, 1), "a timeout, no probe");
+    story.acknowledge(13_001);
+    story.write(MSS);
+    story.all();
+    story.now += 50 * MS;
+    story.acknowledge(14_001);
+    story.write(2 * MSS);
+    story.all();
+    story.until_something_leaves();
+    assert_eq!(story.connection.statistics().tail_loss_probes, 2);
+}
+
+#[test]
+fn rfc_8985_section_7_2_without_sack_nothing_is_probed_for() {
+    let options = SegmentOptions { sack_permitted: false, ..offer() };
+    let mut story = Story::established_with(config(), options, 0);
+    story.write(3 * MSS);
+    story.all();
+    story.pass(10 * SECOND);
+    assert_eq!(story.connection.statistics().tail_loss_probes, 0);
 }
 
 #[test]

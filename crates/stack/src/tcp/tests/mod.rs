@@ -4,6 +4,7 @@
 mod arriving;
 mod listening;
 mod losses;
+mod musts;
 mod network;
 mod opening_and_closing;
 mod properties;

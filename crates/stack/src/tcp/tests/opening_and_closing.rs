@@ -3,7 +3,7 @@
 use wire::ecn::Ecn;
 use wire::tcp::{ACK, CWR, ECE, FIN, Header, PSH, RST, SYN, Segment};
 
-use super::super::{Config, Error, State};
+use super::super::{Config, Error, Flow, State};
 use super::story::{SECOND, Story, config, offer};
 
 #[test]
@@ -247,11 +247,14 @@ fn rfc_9293_section_3_6_1_time_wait_lasts_twice_the_longest_life_of_a_segment_an
 }
 
 #[test]
-fn rfc_9293_section_3_7_1_who_does_not_say_how_much_it_takes_gets_536() {
+fn rfc_9293_section_3_7_1_who_does_not_say_how_much_it_takes_gets_what_every_host_takes() {
     let options = wire::tcp::SegmentOptions { maximum_segment_size: None, ..offer() };
-    let mut story = Story::established_with(config(), options, 0);
-    story.write(1000);
-    assert_eq!(story.all(), [(1, 1, ACK, 536), (537, 1, ACK | PSH, 464)]);
+    let mut story = Story::established_with(Config { max_segment_size: 1440, ..config() }, options, 0);
+    story.write(2000);
+    assert_eq!(story.all(), [(1, 1, ACK, 1220), (1221, 1, ACK | PSH, 780)]);
+    let of_ipv4 = Flow { local: "192.0.2.1:1".parse().unwrap(), remote: "192.0.2.2:80".parse().unwrap() };
+    let mapped = Flow { remote: "[::ffff:192.0.2.2]:80".parse().unwrap(), ..of_ipv4 };
+    assert_eq!((of_ipv4.default_mss(), mapped.default_mss()), (536, 536));
 }
 
 #[test]

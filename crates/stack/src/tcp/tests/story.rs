@@ -163,6 +163,14 @@ impl Story {
         })
     }
 
+    /// Sequence, flags and urgent pointer of what leaves.
+    pub(super) fn take_header(&mut self) -> Option<(u32, u8, u16)> {
+        let mut out = Vec::new();
+        self.connection.poll_transmit(self.now, self.max_gso, &mut out)?;
+        let segment = Segment::parse(&out).unwrap();
+        Some((segment.sequence().wrapping_sub(self.initial), segment.flags(), segment.urgent_pointer()))
+    }
+
     /// All that leaves now: sequence, acknowledgement, flags and length.
     pub(super) fn all(&mut self) -> Vec<(u32, u32, u8, usize)> {
         std::iter::from_fn(|| self.take()).map(|left| left.brief()).collect()
