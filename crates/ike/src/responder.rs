@@ -220,7 +220,7 @@ impl HalfOpen {
             }
             return None;
         }
-        let (first, content) = match self.channel.open(message) {
+        let (first, content) = match self.channel.open(message, context.now) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return None,
             Err(reason) => {

@@ -313,6 +313,33 @@ fn checksums_inside_are_made_right_for_the_addresses_that_a_nat_has_given() {
     }
 }
 
+/// RFC 7296 §2.23: once both ends know NATs, each takes both forms at any time.
+#[test]
+fn esp_in_udp_and_without_is_taken_whichever_was_agreed_on() {
+    let in_udp = Some(UdpEncapsulation { source_port: 4500, destination_port: 4500 });
+    for is_ipv6 in [false, true] {
+        for (sent, agreed) in [(in_udp, None), (None, in_udp)] {
+            let make = |encapsulation| Parameters {
+                encapsulation,
+                ..parameters(GCM, Mode::Tunnel, is_ipv6, is_ipv6)
+            };
+            let mut sender = Pair::new(|| make(sent));
+            let mut engine = crate::key_engine::KeyEngine::new();
+            let now = sender.now;
+            engine.add(make(agreed), None, now).unwrap();
+            let plain = packet(is_ipv6, 20);
+            let mut sealed = sender.seal(&plain).unwrap();
+            let length = sealed.len();
+            let mut place = PacketBuffer::new(&mut sealed, 0..length).unwrap();
+            let opened =
+                crate::processing::open(&mut engine, &mut place, Default::default(), Some(4500), now)
+                    .unwrap();
+            assert!(matches!(opened, crate::processing::Step::Opened(_)));
+            assert_eq!(place.packet(), plain);
+        }
+    }
+}
+
 #[test]
 fn an_association_is_for_packets_that_any_of_its_selectors_selects() {
     let selectors = ["2001:db8:c::/48", "2001:db8:a::/48"].map(|from| {
