@@ -92,6 +92,11 @@ impl IkeSa {
         if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2) {
             answer.notify(NotifyType::COOKIE2, cookie.data);
         }
+        // RFC 4555 §3.9: whatever is said of addresses.
+        if nat::is_unwanted(payloads, path) {
+            answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
+            return;
+        }
         let moves = child::has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES);
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
         let claimed = self.nat.claimed;
@@ -101,12 +106,6 @@ impl IkeSa {
             if detected.is_some() {
                 nat::announce(answer, initiator, responder, path, claimed);
             }
-            return;
-        }
-        // RFC 4555 §3.9.
-        let mut unwanted = notifies(payloads).filter(|notify| notify.kind == NotifyType::NO_NATS_ALLOWED);
-        if unwanted.any(|notify| notify.data != nat::plain(path.remote, path.local)) {
-            answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
             return;
         }
         let before = (self.path, self.nat);

@@ -174,8 +174,8 @@ pub(crate) struct IkeSa {
     /// When it ends, replaced or not.
     expires_at: Option<Instant>,
     expired: bool,
-    /// Since when the other end has nothing but TEMPORARY_FAILURE to say to what is asked for.
-    busy_since: Option<Instant>,
+    /// Since when the other end has nothing but TEMPORARY_FAILURE to say to what is asked for, and when it last said so.
+    busy: Option<(Instant, Instant)>,
     keepalive_at: Instant,
     rekeyed_by_peer: Option<PeerRekey<IkeSpi>>,
     /// Its children have gone to another one.
@@ -233,7 +233,7 @@ impl IkeSa {
             rekey_at,
             expires_at: rekey_after.and_then(|after| expiry(now, after)),
             expired: false,
-            busy_since: None,
+            busy: None,
             keepalive_at: now + KEEPALIVE,
             rekeyed_by_peer: None,
             replaced: false,
@@ -498,6 +498,7 @@ impl IkeSa {
         replaces: Option<Spi>,
         context: &mut Context<'_>,
     ) {
+        self.busy = None;
         let now = context.now;
         let config = context.config.peers.get(self.peer.0).and_then(|peer| peer.children.get(agreed.index.0));
         let rekey_after = config.map(|child| child.rekey_after);

@@ -79,11 +79,15 @@ impl IkeSa {
             return false;
         }
         if error.is_none_or(|error| error.kind != NotifyType::TEMPORARY_FAILURE) {
-            self.busy_since = None;
+            self.busy = None;
             return false;
         }
-        let since = *self.busy_since.get_or_insert(context.now);
-        context.now.saturating_duration_since(since) >= BUSY_FOR
+        let now = context.now;
+        // What was long ago has settled itself meanwhile: the other end may have done what was asked for.
+        let recent = self.busy.filter(|(_, last)| now.saturating_duration_since(*last) < BUSY_FOR);
+        let since = recent.map_or(now, |(since, _)| since);
+        self.busy = Some((since, now));
+        now.saturating_duration_since(since) >= BUSY_FOR
     }
 
     /// The other end has followed, or has refused to, in which case nothing is said to the host.
@@ -352,6 +356,19 @@ mod tests {
         assert!(after >= BUSY_FOR && after < BUSY_FOR * 2, "after {after:?}");
         let expired = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Expired, .. });
         assert!(ends.out.events.iter().any(expired), "{:?}", ends.out.events);
+    }
+
+    #[test]
+    fn who_is_put_off_now_and_then_keeps_its_ike_sa() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        payloads.notify(NotifyType::TEMPORARY_FAILURE, &[]);
+        for _ in 0..5 {
+            ends.with_sa(|sa, context| assert!(sa.ask(Task::RekeyIke { group: None }, context)));
+            assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+            assert!(ends.is_up());
+            ends.now += BUSY_FOR;
+        }
     }
 
     #[test]
