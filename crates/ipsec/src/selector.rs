@@ -251,7 +251,9 @@ mod tests {
 
     #[test]
     fn types_of_icmp_are_compared_together_with_codes() {
-        let some = selector(Upper::Icmp { protocol: protocol::ICMPV6, types: 1..=3, codes: 4..=1 });
+        // From the fourth code of one type to the first of another.
+        let codes = RangeInclusive::new(4, 1);
+        let some = selector(Upper::Icmp { protocol: protocol::ICMPV6, types: 1..=3, codes });
         let is = |message_type, code| {
             some.matches(&traffic(protocol::ICMPV6, Detail::Icmp { message_type, code }))
         };
