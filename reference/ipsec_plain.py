@@ -25,6 +25,8 @@ from cryptography.hazmat.primitives.ciphers.algorithms import TripleDES
 AH, ESP = 51, 50
 # IPv4 options that AH leaves as they are (RFC 4302, appendix A1).
 IMMUTABLE = {0, 1, 130, 133, 134, 148, 149}
+# Those that RFC 1826 makes zeros of: record route and timestamp, which change in a way that nobody foresees.
+MUTABLE_IN_1995 = {7, 68}
 
 
 def split(packet):
@@ -54,20 +56,21 @@ def joined(before, said_at, protocol, payload):
     return bytes(header) + payload
 
 
-def immutable(before):
-    """Headers with zeros in place of what routers may change (RFC 4302, 3.3.3.1)."""
+def immutable(before, is_historic):
+    """Headers with zeros in place of what routers may change (RFC 4302, 3.3.3.1; in 1995 less: RFC 1826, 4)."""
     header = bytearray(before)
     if header[0] >> 4 == 4:
-        for at in (1, 6, 7, 8, 10, 11):
+        for at in (8, 10, 11) if is_historic else (1, 6, 7, 8, 10, 11):
             header[at] = 0
         at = 20
         while at < len(header) and header[at] != 0:
             length = 1 if header[at] == 1 else header[at + 1]
-            if header[at] not in IMMUTABLE:
+            if header[at] in MUTABLE_IN_1995 if is_historic else header[at] not in IMMUTABLE:
                 header[at : at + length] = bytes(length)
             at += length
         return bytes(header)
-    header[0:4] = b"\x60\0\0\0"
+    if not is_historic:
+        header[0:4] = b"\x60\0\0\0"
     header[7] = 0
     kind, at = header[6], 40
     while at < len(header):
@@ -78,7 +81,9 @@ def immutable(before):
                 option += 1
                 continue
             length = header[option + 1]
-            if header[option] & 0x20:
+            if header[option] & 0x20 and is_historic:
+                header[option : option + 2 + length] = bytes(2 + length)
+            elif header[option] & 0x20:
                 header[option + 2 : option + 2 + length] = bytes(length)
             option += 2 + length
         kind, at = header[at], end
@@ -108,12 +113,14 @@ def ah(case, sequence, iv, before, said_at, protocol, payload):
     fixed = fixed[:1] + bytes([(len(fixed) + field + len(padding)) // 4 - 2]) + fixed[2:]
     blank = joined(before, said_at, AH, fixed + bytes(field) + padding + payload)
     high = struct.pack(">I", sequence >> 32) if case["extended"] else b""
-    covered = immutable(blank[: len(before)]) + blank[len(before) :] + high
+    covered = immutable(blank[: len(before)], is_historic) + blank[len(before) :] + high
     icv = (keyed_md5 if is_historic else gmac)(key, iv, covered)
     return joined(before, said_at, AH, fixed + iv + icv + padding + payload)
 
 
 def des(case, iv, data, decrypt):
+    # RFC 1829, 2: half an IV is followed by its complement.
+    iv = iv if len(iv) == 8 else iv + bytes(255 - byte for byte in iv)
     cipher = Cipher(TripleDES(bytes.fromhex(case["encryption_key"]) * 3), modes.CBC(iv))
     step = cipher.decryptor() if decrypt else cipher.encryptor()
     return step.update(data) + step.finalize()
@@ -136,12 +143,13 @@ def answer(case):
         again = ah(case, sequence, iv, before, said_at, protocol, payload)
         following = ah(case, sequence + 1, other, before, said_at, protocol, payload)
     else:
-        iv = rest[4:12]
-        plain = des(case, iv, rest[12:], True)
+        iv_length = 4 if case["encryption"] == "DES-CBC-IV32" else 8
+        iv = rest[4 : 4 + iv_length]
+        plain = des(case, iv, rest[4 + iv_length :], True)
         length, protocol = plain[-2:]
         payload, padding = plain[: -2 - length], plain[-2 - length : -2]
         again = esp(case, iv, before, said_at, protocol, payload, padding)
-        following = esp(case, b"other IV", before, said_at, protocol, payload, padding)
+        following = esp(case, b"other IV"[:iv_length], before, said_at, protocol, payload, padding)
     if again != sealed:
         raise ValueError(f"it is {again.hex()} here")
     opened = payload if case["tunnel"] else joined(before, said_at, protocol, payload)

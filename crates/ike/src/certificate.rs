@@ -3,6 +3,7 @@
 //!
 //! A signature takes what randomness it needs from the operating system: `ring` lets it come from nowhere else.
 
+use std::borrow::Cow;
 use std::time::Duration;
 
 use ring::rand::SystemRandom;
@@ -210,9 +211,25 @@ fn is_signed_by(certificate: &EndEntityCert<'_>, proof: &[u8], octets: &[u8]) ->
     if usize::from(*inner) != algorithm.len() {
         return false;
     }
+    let algorithm = without_default_trailer(algorithm);
     // One identifier may stand for several curves: that of the key is the one that fits.
-    let named = ALGORITHMS.iter().filter(|known| known.signature_alg_id().as_ref() == algorithm);
+    let named = ALGORITHMS.iter().filter(|known| known.signature_alg_id().as_ref() == &*algorithm);
     named.into_iter().any(|known| certificate.verify_signature(*known, octets, signature).is_ok())
+}
+
+/// The identifier of RSASSA-PSS without its trailer field, which DER leaves out since it is the default, and which the examples
+/// of RFC 7427 (appendix A.4.3) have nevertheless.
+fn without_default_trailer(algorithm: &[u8]) -> Cow<'_, [u8]> {
+    const RSASSA_PSS: [u8; 11] = [6, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 10];
+    const TRAILER: [u8; 5] = [0xa3, 3, 2, 1, 1];
+    let parameters = algorithm.strip_prefix(&RSASSA_PSS).and_then(|rest| rest.strip_prefix(&[0x30]));
+    let Some([length, rest @ ..]) = parameters else { return Cow::Borrowed(algorithm) };
+    match rest.strip_suffix(&TRAILER) {
+        Some(shorter) if usize::from(*length) == rest.len() => {
+            Cow::Owned([&RSASSA_PSS[..], &[0x30, shorter.len() as u8], shorter].concat())
+        }
+        _ => Cow::Borrowed(algorithm),
+    }
 }
 
 /// Whether the certificate is of this identity: a name or address among its subject's alternative ones, or the subject.
@@ -250,4 +267,77 @@ pub(crate) fn parse_hashes(data: &[u8]) -> Vec<HashAlgorithm> {
 /// The data of such a notify.
 pub(crate) fn hashes_to_bytes() -> Vec<u8> {
     HASHES.iter().flat_map(|hash| hash.0.to_be_bytes()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(kind: &str) -> Certificates {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/certificates");
+        let read = |name: String| std::fs::read(format!("{folder}/{name}")).unwrap();
+        let (own, key) = (read(format!("a-{kind}.crt")), read(format!("a-{kind}.key")));
+        Certificates::new(vec![own], &key, vec![read("authority.crt".to_owned())]).unwrap()
+    }
+
+    fn is_right(certificates: &Certificates, proof: &[u8]) -> bool {
+        is_signed_by(&EndEntityCert::try_from(&certificates.chain[0]).unwrap(), proof, b"octets")
+    }
+
+    /// RFC 7427 appendix A, and RFC 8420 §2.
+    #[test]
+    fn identifiers_of_algorithms_are_those_of_the_rfcs() {
+        for (kind, identifier) in [
+            ("p256", "300a06082a8648ce3d040302"),
+            ("p384", "300a06082a8648ce3d040303"),
+            ("ed25519", "300506032b6570"),
+        ] {
+            let proof = of(kind).sign(b"octets", &HASHES).unwrap();
+            let identifier = hex::decode(identifier).unwrap();
+            assert_eq!(usize::from(proof[0]), identifier.len());
+            assert_eq!(hex::encode(&proof[1..=identifier.len()]), hex::encode(identifier));
+        }
+    }
+
+    #[test]
+    fn rsassa_pss_is_understood_with_its_default_trailer_and_without() {
+        let rsa = of("rsa");
+        let proof = rsa.sign(b"octets", &HASHES).unwrap();
+        let (identifier, signature) = proof[1..].split_at(proof[0].into());
+        // As DER has it: without what is the default anyway.
+        let short = "304106092a864886f70d01010a3034a00f300d06096086480165030402010500\
+                     a11c301a06092a864886f70d010108300d06096086480165030402010500a203020120";
+        assert_eq!(hex::encode(identifier), short);
+        // RFC 7427 appendix A.4.3.
+        let long = hex::decode(
+            "304606092a864886f70d01010a3039a00f300d06096086480165030402010500\
+             a11c301a06092a864886f70d010108300d06096086480165030402010500a203020120a303020101",
+        )
+        .unwrap();
+        let with = |identifier: &[u8]| [&[identifier.len() as u8], identifier, signature].concat();
+        assert!(is_right(&rsa, &with(identifier)) && is_right(&rsa, &with(&long)));
+        let mut other = long.clone();
+        // Another trailer, another length of the salt, another length of it all.
+        for (at, byte) in [(long.len() - 1, 2), (long.len() - 6, 0x40), (16, 0x38), (1, 0x45)] {
+            other.copy_from_slice(&long);
+            other[at] = byte;
+            assert!(!is_right(&rsa, &with(&other)), "{at}");
+        }
+    }
+
+    /// RFC 7296 §3.6: who has not said HTTP_CERT_LOOKUP_SUPPORTED fetches nothing, and has to have the certificate itself.
+    #[test]
+    fn certificates_by_hash_and_url_are_passed_over() {
+        const HASH_AND_URL: u8 = 12;
+        let (own, identity) = (of("p256"), Identity::Fqdn("a.example".to_owned()));
+        let proof = own.sign(b"octets", &HASHES).unwrap();
+        let url = Certificate { encoding: HASH_AND_URL, data: b"01234567890123456789http://a.example/a.crt" };
+        let whole = Certificate { encoding: Certificate::X509_SIGNATURE, data: own.chain[0].as_ref() };
+        let time = Duration::from_secs(4_000_000_000);
+        let verify = |payloads: Vec<Certificate<'_>>| {
+            own.verify(payloads.into_iter(), &proof, b"octets", &identity, time)
+        };
+        assert!(verify(vec![url, whole]));
+        assert!(!verify(vec![url]));
+    }
 }

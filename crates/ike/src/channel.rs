@@ -1,5 +1,7 @@
 //! What seals and opens the messages of an IKE SA: SK payloads (RFC 7296 §3.14), and fragments (RFC 7383).
 
+use std::time::{Duration, Instant};
+
 use crate::drops::DropReason;
 use crate::keys::{IkeKeys, Role};
 use crate::message::builder::Builder;
@@ -14,6 +16,8 @@ const FRAGMENT_FROM: usize = 1280 - 40 - 8 - 4;
 const MAX_FRAGMENTS: u16 = 32;
 /// Longer messages are not put together: what is kept for an end that has not authenticated itself is bounded by this.
 const MAX_REASSEMBLED: usize = 32 * 1024;
+/// Fragments whose message is not whole after this time are forgotten: as long as an initiator goes on asking (RFC 7383 §2.6).
+const MAX_WAIT: Duration = Duration::from_secs(300);
 /// Fragment Number and Total Fragments.
 const FRAGMENT_HEADER: usize = 4;
 
@@ -148,15 +152,42 @@ impl Channel {
     }
 
     /// What is inside of a message, if the other end has sealed it.
-    pub(crate) fn open(&mut self, message: &Message<'_>) -> Result<Opened, DropReason> {
+    pub(crate) fn open(&mut self, message: &Message<'_>, now: Instant) -> Result<Opened, DropReason> {
         let sealed = Sealed::of(message)?;
+        // §2.4: not unless both have said that they know them.
+        if sealed.is_fragment && !self.fragments {
+            return Err(DropReason::BadFragment);
+        }
+        self.forget_fragments(now);
+        let header = message.header();
+        if self.reassembly(&header).has(header.message_id, &sealed) {
+            return Ok(Opened::Fragment);
+        }
         let content = self.open_one(message, &sealed)?;
+        let reassembly = self.reassembly(&header);
         if sealed.total == 1 {
+            *reassembly = Reassembly::default();
             return Ok(Opened::Whole(sealed.first, content));
         }
-        let header = message.header();
-        let reassembly = if header.is_response { &mut self.responses } else { &mut self.requests };
-        reassembly.add(header.message_id, &sealed, content)
+        reassembly.add(header.message_id, &sealed, content, now)
+    }
+
+    fn reassembly(&mut self, header: &Header) -> &mut Reassembly {
+        if header.is_response { &mut self.responses } else { &mut self.requests }
+    }
+
+    /// When fragments are to be [forgotten](Self::forget_fragments).
+    pub(crate) fn deadline(&self) -> Option<Instant> {
+        [&self.requests, &self.responses].into_iter().filter_map(Reassembly::deadline).min()
+    }
+
+    /// Forgets those whose message has not become whole in time.
+    pub(crate) fn forget_fragments(&mut self, now: Instant) {
+        for reassembly in [&mut self.requests, &mut self.responses] {
+            if reassembly.deadline().is_some_and(|at| at <= now) {
+                *reassembly = Reassembly::default();
+            }
+        }
     }
 
     fn open_one(&self, message: &Message<'_>, sealed: &Sealed<'_>) -> Result<Vec<u8>, DropReason> {
@@ -167,6 +198,7 @@ impl Channel {
 
 /// The last payload of a message, which must be SK or SKF.
 struct Sealed<'a> {
+    is_fragment: bool,
     first: PayloadType,
     number: u16,
     total: u16,
@@ -177,13 +209,15 @@ impl<'a> Sealed<'a> {
     fn of(message: &Message<'a>) -> Result<Self, DropReason> {
         let last = message.payloads().into_iter().last().ok_or(DropReason::NotAuthentic)?;
         match (last.kind, last.body) {
-            (PayloadType::SK, body) => Ok(Self { first: last.next, number: 1, total: 1, body }),
+            (PayloadType::SK, body) => {
+                Ok(Self { is_fragment: false, first: last.next, number: 1, total: 1, body })
+            }
             (PayloadType::SKF, [a, b, c, d, body @ ..]) => {
                 let (number, total) = (u16::from_be_bytes([*a, *b]), u16::from_be_bytes([*c, *d]));
                 if number == 0 || number > total || total > MAX_FRAGMENTS {
                     return Err(DropReason::BadFragment);
                 }
-                Ok(Self { first: last.next, number, total, body })
+                Ok(Self { is_fragment: true, first: last.next, number, total, body })
             }
             _ => Err(DropReason::NotAuthentic),
         }
@@ -194,16 +228,34 @@ impl<'a> Sealed<'a> {
 #[derive(Debug, Default)]
 struct Reassembly {
     message_id: Option<MessageId>,
+    begun_at: Option<Instant>,
     first: Option<PayloadType>,
     parts: Vec<Option<Vec<u8>>>,
 }
 
 impl Reassembly {
-    fn add(&mut self, id: MessageId, sealed: &Sealed<'_>, content: Vec<u8>) -> Result<Opened, DropReason> {
+    fn deadline(&self) -> Option<Instant> {
+        self.begun_at?.checked_add(MAX_WAIT)
+    }
+
+    /// Whether the same fragment is here already (§2.6: a replay).
+    fn has(&self, id: MessageId, sealed: &Sealed<'_>) -> bool {
+        let same = self.message_id == Some(id) && self.parts.len() == usize::from(sealed.total);
+        same && self.parts.get(usize::from(sealed.number) - 1).is_some_and(Option::is_some)
+    }
+
+    fn add(
+        &mut self,
+        id: MessageId,
+        sealed: &Sealed<'_>,
+        content: Vec<u8>,
+        now: Instant,
+    ) -> Result<Opened, DropReason> {
         let total = usize::from(sealed.total);
         // RFC 7383 §2.6: more fragments are the same message cut anew, fewer are of before that.
         if self.message_id != Some(id) || total > self.parts.len() {
-            *self = Self { message_id: Some(id), first: None, parts: vec![None; total] };
+            let parts = vec![None; total];
+            *self = Self { message_id: Some(id), begun_at: Some(now), first: None, parts };
         }
         if total < self.parts.len() {
             return Err(DropReason::BadFragment);
@@ -256,7 +308,11 @@ mod tests {
     }
 
     fn open(to: &mut Channel, bytes: &[u8]) -> Result<Option<Vec<u8>>, DropReason> {
-        match to.open(&Message::parse(bytes).unwrap())? {
+        open_at(to, bytes, Instant::now())
+    }
+
+    fn open_at(to: &mut Channel, bytes: &[u8], now: Instant) -> Result<Option<Vec<u8>>, DropReason> {
+        match to.open(&Message::parse(bytes).unwrap(), now)? {
             Opened::Whole(first, content) => {
                 assert_eq!(first, PayloadType::VENDOR_ID);
                 Ok(Some(content))
@@ -308,6 +364,82 @@ mod tests {
         assert!(
             results.contains(&Err(DropReason::BadFragment))
                 && !results.iter().any(|r| matches!(r, Ok(Some(_))))
+        );
+    }
+
+    #[test]
+    fn fragments_of_a_message_that_does_not_become_whole_are_forgotten() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let (sealed, now) = (seal(&mut a, 0, &long(2000)), Instant::now());
+        assert_eq!(open_at(&mut b, &sealed[0], now), Ok(None));
+        assert_eq!(b.deadline(), Some(now + MAX_WAIT));
+        assert_eq!(open_at(&mut b, &sealed[1], now + MAX_WAIT), Ok(None));
+        assert!(open_at(&mut b, &sealed[0], now + MAX_WAIT).unwrap().is_some());
+        assert_eq!(b.deadline(), None);
+    }
+
+    /// RFC 7383 §2.6: it is not even opened, so that a forged copy costs nothing either.
+    #[test]
+    fn a_fragment_that_is_there_is_not_taken_again() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let payloads = long(2000);
+        let sealed = seal(&mut a, 0, &payloads);
+        assert_eq!(open(&mut b, &sealed[0]), Ok(None));
+        let mut forged = sealed[0].clone();
+        *forged.last_mut().unwrap() ^= 1;
+        assert_eq!(open(&mut b, &forged), Ok(None));
+        assert_eq!(open(&mut b, &sealed[1]).unwrap().as_deref(), Some(payloads.bytes()));
+    }
+
+    #[test]
+    fn a_whole_message_takes_the_place_of_fragments() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let sealed = seal(&mut a, 0, &long(2000));
+        assert_eq!(open(&mut b, &sealed[0]), Ok(None));
+        a.fragments = false;
+        let whole = seal(&mut a, 0, &long(2000));
+        assert_eq!(whole.len(), 1);
+        assert!(open(&mut b, &whole[0]).unwrap().is_some());
+        assert_eq!(b.deadline(), None);
+    }
+
+    /// RFC 7383 §2.4.
+    #[test]
+    fn fragments_that_were_not_agreed_on_are_not_taken() {
+        let (mut a, mut b) = (channel(Role::Initiator), Channel::fixture(Role::Responder, false));
+        for fragment in seal(&mut a, 0, &long(2000)) {
+            assert_eq!(open(&mut b, &fragment), Err(DropReason::BadFragment));
+        }
+        assert_eq!(b.deadline(), None);
+    }
+
+    /// RFC 7383 §2.6.1.
+    #[test]
+    fn the_first_fragment_alone_asks_for_an_answer_again() {
+        let (mut a, mut b) = (channel(Role::Initiator), channel(Role::Responder));
+        let sealed = seal(&mut a, 0, &long(2000));
+        for bytes in &sealed {
+            open(&mut b, bytes).unwrap();
+        }
+        let is_first = |bytes: &[u8]| b.is_genuine_first(&Message::parse(bytes).unwrap());
+        assert!(is_first(&sealed[0]) && !is_first(&sealed[1]));
+        let mut forged = sealed[0].clone();
+        *forged.last_mut().unwrap() ^= 1;
+        assert!(!is_first(&forged));
+        assert!(is_first(&seal(&mut a, 0, &long(10))[0]));
+    }
+
+    /// RFC 7383 §2.5: the type of the first payload in the first fragment, and zero in the others.
+    #[test]
+    fn the_first_fragment_alone_says_what_comes_first() {
+        let mut a = channel(Role::Initiator);
+        let of = |sealed: &Vec<u8>| (sealed[16], sealed[HEADER]);
+        let sealed = seal(&mut a, 0, &long(3000));
+        let types: Vec<_> = sealed.iter().map(of).collect();
+        let (kind, first) = (PayloadType::SKF.0, PayloadType::VENDOR_ID.0);
+        assert_eq!(types, [(kind, first), (kind, 0), (kind, 0)]);
+        assert!(
+            sealed.iter().all(|bytes| bytes[..16] == sealed[0][..16] && bytes[17..24] == sealed[0][17..24])
         );
     }
 

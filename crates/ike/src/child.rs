@@ -210,7 +210,7 @@ impl ChildOffer {
         let kinds = crate::negotiation::ChildAlgorithms {
             protocol: self.protocol,
             encryption: crate::crypto::encryption::Encryption::ALL.to_vec(),
-            integrity: crate::crypto::encryption::Integrity::ALL.to_vec(),
+            integrity: crate::negotiation::ChildIntegrity::ALL.to_vec(),
             groups: self.key_pair.iter().map(KeyPair::group).collect(),
             groups_required: false,
             extended_sequence_numbers: vec![true, false],

@@ -358,7 +358,7 @@ impl Attempt {
             context.out.drops.count(DropReason::UnknownSpi);
             return None;
         };
-        let (first, content) = match self.candidates[position].channel.open(message) {
+        let (first, content) = match self.candidates[position].channel.open(message, context.now) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return None,
             Err(reason) => {
@@ -380,12 +380,16 @@ impl Attempt {
                 None
             }
             Ok((_, Err(Failure::NotProved))) => {
-                self.tell_failure(candidate, NotifyType::AUTHENTICATION_FAILED, context);
+                self.tell_failure(candidate, &NotifyType::AUTHENTICATION_FAILED.into(), context);
                 self.refused(EndReason::AuthenticationFailed, context.now);
                 None
             }
-            Err(_) => {
-                self.tell_failure(candidate, NotifyType::INVALID_SYNTAX, context);
+            Err(error) => {
+                let why = match error {
+                    ParseError::UnsupportedCritical(kind) => Refusal::critical(kind),
+                    other => other.into(),
+                };
+                self.tell_failure(candidate, &why, context);
                 self.refused(EndReason::Malformed, context.now);
                 None
             }
@@ -394,9 +398,9 @@ impl Attempt {
 
     /// Tells the other end, which takes the IKE SA for established, that it is not (§2.21.2). Once: it has a liveness
     /// check of its own.
-    fn tell_failure(&self, mut candidate: Candidate, notify: NotifyType, context: &mut Context<'_>) {
+    fn tell_failure(&self, mut candidate: Candidate, why: &Refusal, context: &mut Context<'_>) {
         let mut payloads = Builder::new();
-        payloads.notify(notify, &[]);
+        why.write(&mut payloads);
         let (exchange, id) = (ExchangeType::INFORMATIONAL, MessageId(2));
         let datagrams = candidate.channel.seal(exchange, false, id, &payloads, context.random);
         context.out.send_all(candidate.path, &datagrams);

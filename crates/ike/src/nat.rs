@@ -83,6 +83,13 @@ pub(crate) fn plain(source: SocketAddr, destination: SocketAddr) -> Vec<u8> {
     bytes
 }
 
+/// Whether the other end wants no NAT, and there is one all the same (RFC 4555 §3.9).
+pub(crate) fn is_unwanted(payloads: Payloads<'_>, path: Path) -> bool {
+    let notifies = payloads.all(PayloadType::NOTIFY).filter_map(|body| Notify::parse(body).ok());
+    let mut allowed = notifies.filter(|notify| notify.kind == NotifyType::NO_NATS_ALLOWED);
+    allowed.any(|notify| notify.data != plain(path.remote, path.local))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,6 +130,30 @@ mod tests {
         let nat = detect(i, r, payloads(&sent), Path { local: b, remote: a }, false);
         assert_eq!(nat, Some(Nat { remote: true, ..Nat::default() }));
         assert!(Nat { claimed: true, ..Nat::default() }.is_between());
+    }
+
+    #[test]
+    fn a_nat_is_unwanted_where_addresses_or_ports_are_not_those_that_were_sent() {
+        let path = |local: &str, remote: &str| Path {
+            local: local.parse().unwrap(),
+            remote: remote.parse().unwrap(),
+        };
+        let here = path("[2001:db8::1]:500", "[2001:db8::2]:500");
+        let mut sent = Builder::new();
+        assert!(!is_unwanted(payloads(&sent), here));
+        // RFC 4555 §4.2.6: both addresses, then both ports.
+        let mut data = [0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 2].to_vec();
+        data.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0xf4, 1, 0xf4]);
+        sent.notify(NotifyType::NO_NATS_ALLOWED, &data);
+        assert!(!is_unwanted(payloads(&sent), here));
+        for other in [
+            path("[2001:db8::1]:500", "[2001:db8::3]:500"),
+            path("[2001:db8::1]:500", "[2001:db8::2]:501"),
+            path("[2001:db8::9]:500", "[2001:db8::2]:500"),
+            path("192.0.2.1:500", "192.0.2.2:500"),
+        ] {
+            assert!(is_unwanted(payloads(&sent), other));
+        }
     }
 
     #[test]

@@ -60,6 +60,57 @@ impl ChildProtocol {
     }
 }
 
+/// An integrity algorithm of a child: those of IKE SAs, and for AH one that they do not have (RFC 4543 §5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ChildIntegrity {
+    /// One of IKE SAs, too.
+    Hmac(Integrity),
+    /// AUTH_AES_128_GMAC, for AH alone (RFC 4543 §5.3).
+    AesGmac128,
+    /// AUTH_AES_256_GMAC, for AH alone.
+    AesGmac256,
+}
+
+impl ChildIntegrity {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Hmac(Integrity::HmacSha256),
+        Self::Hmac(Integrity::HmacSha384),
+        Self::Hmac(Integrity::HmacSha512),
+        Self::AesGmac128,
+        Self::AesGmac256,
+    ];
+
+    /// The transform. Each length of the key of GMAC has a number of its own, and no attribute.
+    pub const fn transform(self) -> Transform {
+        match self {
+            Self::Hmac(hmac) => hmac.transform(),
+            Self::AesGmac128 => Transform::new(TransformType::INTEGRITY, 9),
+            Self::AesGmac256 => Transform::new(TransformType::INTEGRITY, 11),
+        }
+    }
+
+    /// Length of what is derived for it: the key, and the salt of GMAC behind it (RFC 4543 §5.4).
+    pub const fn key_length(self) -> usize {
+        match self {
+            Self::Hmac(hmac) => hmac.key_length(),
+            Self::AesGmac128 => 16 + 4,
+            Self::AesGmac256 => 32 + 4,
+        }
+    }
+
+    /// Whether a child of this protocol may have it.
+    pub const fn is_for(self, protocol: ChildProtocol) -> bool {
+        matches!((self, protocol), (Self::Hmac(_), _) | (_, ChildProtocol::Ah))
+    }
+}
+
+impl From<Integrity> for ChildIntegrity {
+    fn from(hmac: Integrity) -> Self {
+        Self::Hmac(hmac)
+    }
+}
+
 /// What a child may be of.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChildAlgorithms {
@@ -67,8 +118,8 @@ pub struct ChildAlgorithms {
     pub protocol: ChildProtocol,
     /// Encryptions: none for AH.
     pub encryption: Vec<Encryption>,
-    /// For AH, and for those encryptions that do not authenticate.
-    pub integrity: Vec<Integrity>,
+    /// For AH, and for those encryptions that do not authenticate. What is not for the protocol is passed over.
+    pub integrity: Vec<ChildIntegrity>,
     /// Groups for perfect forward secrecy. Where there are none, a child of CREATE_CHILD_SA has a key exchange of its
     /// own only if the other end insists.
     pub groups: Vec<Group>,
@@ -101,7 +152,7 @@ pub struct ChildSuite {
     /// None for AH.
     pub encryption: Option<Encryption>,
     /// None where the encryption authenticates.
-    pub integrity: Option<Integrity>,
+    pub integrity: Option<ChildIntegrity>,
     /// The group of the child's own key exchange.
     pub group: Option<Group>,
     /// Whether sequence numbers have 64 bits.
@@ -111,7 +162,10 @@ pub struct ChildSuite {
 impl ChildSuite {
     /// Length of the keys of one direction: encryption with its salt, integrity.
     pub fn key_lengths(&self) -> (usize, usize) {
-        (self.encryption.map_or(0, Encryption::key_length), self.integrity.map_or(0, Integrity::key_length))
+        (
+            self.encryption.map_or(0, Encryption::key_length),
+            self.integrity.map_or(0, ChildIntegrity::key_length),
+        )
     }
 }
 
@@ -123,7 +177,8 @@ pub(crate) fn offer_ike(ours: &IkeAlgorithms, spi: &[u8]) -> Vec<Proposal> {
     let mut common: Vec<_> =
         ours.prf.iter().map(|prf| Transform::new(TransformType::PRF, prf.id())).collect();
     common.extend(ours.groups.iter().map(group_transform));
-    offer(ProtocolId::IKE, spi, &ours.encryption, &ours.integrity, &common)
+    let integrity: Vec<_> = ours.integrity.iter().map(|integrity| integrity.transform()).collect();
+    offer(ProtocolId::IKE, spi, &ours.encryption, &integrity, &common)
 }
 
 /// The proposals for a child, with a key exchange of its own or not: where it is not required, first with one and then
@@ -133,9 +188,11 @@ pub(crate) fn offer_child(ours: &ChildAlgorithms, spi: &[u8], with_group: bool) 
     let numbers: Vec<_> = numbers
         .map(|extended| Transform::new(TransformType::SEQUENCE_NUMBERS, u16::from(*extended)))
         .collect();
+    let integrity = ours.integrity.iter().filter(|integrity| integrity.is_for(ours.protocol));
+    let integrity: Vec<_> = integrity.map(|integrity| integrity.transform()).collect();
     let of = |groups: &[Group]| {
         let common: Vec<_> = groups.iter().map(group_transform).chain(numbers.iter().copied()).collect();
-        offer(ours.protocol.id(), spi, &ours.encryption, &ours.integrity, &common)
+        offer(ours.protocol.id(), spi, &ours.encryption, &integrity, &common)
     };
     let with_group = with_group && !ours.groups.is_empty();
     let mut proposals = if with_group { of(&ours.groups) } else { Vec::new() };
@@ -156,7 +213,7 @@ fn offer(
     protocol: ProtocolId,
     spi: &[u8],
     encryption: &[Encryption],
-    integrity: &[Integrity],
+    integrity: &[Transform],
     common: &[Transform],
 ) -> Vec<Proposal> {
     let of_kind = |aead: bool| {
@@ -169,8 +226,7 @@ fn offer(
         sets.push(aead);
     }
     if !other.is_empty() || protocol == ProtocolId::AH {
-        let integrity = integrity.iter().map(|integrity| integrity.transform());
-        sets.push(other.into_iter().chain(integrity).collect());
+        sets.push(other.into_iter().chain(integrity.iter().copied()).collect());
     }
     if encryption.first().is_some_and(|first| !first.is_aead()) {
         sets.reverse();
@@ -195,7 +251,8 @@ pub(crate) fn choose_ike(
 ) -> Option<(Proposal, IkeSuite)> {
     offered.iter().filter(|proposal| proposal.protocol == ProtocolId::IKE).find_map(|proposal| {
         let mut choice = Choice::of(proposal);
-        let (encryption, integrity) = choice.encryption(&ours.encryption, &ours.integrity)?;
+        let (encryption, integrity) =
+            choice.encryption(&ours.encryption, &ours.integrity, Integrity::transform)?;
         let (encryption, prf) = (encryption?, choice.known(TransformType::PRF, Prf::from_id, &ours.prf)?);
         let group = choice.group(&ours.groups, exchanged)?;
         Some((choice.finish()?, IkeSuite { encryption, integrity, prf, group }))
@@ -225,9 +282,11 @@ pub(crate) fn choose_child(
     let in_order = passes.iter().flat_map(|with_group| {
         offered.iter().filter(fitting).filter(move |proposal| has_group(proposal) == *with_group)
     });
+    let integrity: Vec<_> = ours.integrity.iter().copied().filter(|it| it.is_for(protocol)).collect();
     in_order.into_iter().find_map(|proposal| {
         let mut choice = Choice::of(proposal);
-        let (encryption, integrity) = choice.encryption(&ours.encryption, &ours.integrity)?;
+        let (encryption, integrity) =
+            choice.encryption(&ours.encryption, &integrity, ChildIntegrity::transform)?;
         if encryption.is_none() != (protocol == ChildProtocol::Ah) {
             return None;
         }
@@ -316,11 +375,12 @@ impl<'a> Choice<'a> {
     }
 
     /// The encryption, and the integrity algorithm that goes with it.
-    fn encryption(
+    fn encryption<I: Copy>(
         &mut self,
         encryptions: &[Encryption],
-        integrities: &[Integrity],
-    ) -> Option<(Option<Encryption>, Option<Integrity>)> {
+        integrities: &[I],
+        transform: impl Fn(I) -> Transform,
+    ) -> Option<(Option<Encryption>, Option<I>)> {
         let mut encryption = None;
         if self.has(TransformType::ENCRYPTION) {
             let known = |offered: &Transform| encryptions.iter().find(|e| e.transform() == *offered).copied();
@@ -332,7 +392,9 @@ impl<'a> Choice<'a> {
             }
             return Some((encryption, None));
         }
-        let known = |offered: &Transform| integrities.iter().find(|i| i.transform() == *offered).copied();
+        let known = |offered: &Transform| {
+            integrities.iter().find(|integrity| transform(**integrity) == *offered).copied()
+        };
         let integrity = known(&self.take(TransformType::INTEGRITY, |offered| known(offered).is_some())?);
         Some((encryption, integrity))
     }
@@ -421,8 +483,11 @@ mod tests {
             assert!(choose_ike(&without(whole, kind), &ours, 31).is_none(), "{kind:?}");
         }
         let encryption = vec![Encryption::Aes256Cbc];
-        let esp =
-            ChildAlgorithms { encryption, integrity: Integrity::ALL.to_vec(), ..ChildAlgorithms::default() };
+        let esp = ChildAlgorithms {
+            encryption,
+            integrity: ChildIntegrity::ALL.to_vec(),
+            ..ChildAlgorithms::default()
+        };
         let ah = ChildAlgorithms { protocol: ChildProtocol::Ah, encryption: Vec::new(), ..esp.clone() };
         for (algorithms, mandatory) in [
             (&esp, [Type::ENCRYPTION, Type::INTEGRITY, Type::SEQUENCE_NUMBERS]),
@@ -462,7 +527,7 @@ mod tests {
         };
         let child = ChildAlgorithms {
             encryption: every.encryption.clone(),
-            integrity: every.integrity.clone(),
+            integrity: ChildIntegrity::ALL.to_vec(),
             ..ChildAlgorithms::default()
         };
         for offered in [offer_ike(&every, &[]), offer_child(&child, &[0, 0, 1, 0], true)] {
@@ -539,15 +604,54 @@ mod tests {
         let ours = ChildAlgorithms {
             protocol: ChildProtocol::Ah,
             encryption: Vec::new(),
-            integrity: vec![Integrity::HmacSha256],
+            integrity: vec![Integrity::HmacSha256.into()],
             groups: Vec::new(),
             groups_required: false,
             extended_sequence_numbers: vec![false],
         };
         let (answer, suite) =
             choose_child(&offer_child(&ours, &[0, 0, 1, 0], true), &ours, None, false).unwrap();
-        assert_eq!((suite.encryption, suite.integrity), (None, Some(Integrity::HmacSha256)));
+        assert_eq!((suite.encryption, suite.integrity), (None, Some(Integrity::HmacSha256.into())));
         assert_eq!(answer.protocol, ProtocolId::AH);
+    }
+
+    /// RFC 4543 §5.3: its numbers are 9 and 11, without a length of the key, and not for ESP.
+    #[test]
+    fn gmac_is_offered_for_ah_and_neither_offered_nor_chosen_for_esp() {
+        let gmac = [ChildIntegrity::AesGmac256, ChildIntegrity::AesGmac128];
+        let ah = ChildAlgorithms {
+            protocol: ChildProtocol::Ah,
+            encryption: Vec::new(),
+            integrity: gmac.to_vec(),
+            ..ChildAlgorithms::default()
+        };
+        let offered = offer_child(&ah, &[0, 0, 1, 0], false);
+        let of = |proposal: &Proposal| {
+            let of_kind = proposal.transforms.iter().filter(|it| it.kind == TransformType::INTEGRITY);
+            of_kind.map(|transform| (transform.id, transform.key_length)).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&offered[0]), [(11, None), (9, None)]);
+        let (_, suite) = choose_child(&offered, &ah, None, true).unwrap();
+        assert_eq!((suite.integrity, suite.key_lengths()), (Some(gmac[0]), (0, 36)));
+        let other = ChildAlgorithms { integrity: vec![gmac[1]], ..ah.clone() };
+        assert_eq!(choose_child(&offered, &other, None, true).unwrap().1.key_lengths(), (0, 20));
+        let mut with_length = offered.clone();
+        for transform in with_length.iter_mut().flat_map(|proposal| &mut proposal.transforms) {
+            if transform.kind == TransformType::INTEGRITY {
+                transform.key_length = Some(256);
+            }
+        }
+        assert!(choose_child(&with_length, &ah, None, true).is_none());
+
+        let mut integrity = gmac.to_vec();
+        integrity.push(Integrity::HmacSha256.into());
+        let encryption = vec![Encryption::Aes256Cbc];
+        let esp = ChildAlgorithms { integrity, encryption, ..ChildAlgorithms::default() };
+        let mut offered = offer_child(&esp, &[0, 0, 1, 0], false);
+        assert_eq!(of(&offered[0]), [(12, None)]);
+        let hmac = offered[0].transforms.iter_mut().find(|it| it.kind == TransformType::INTEGRITY).unwrap();
+        hmac.id = 11;
+        assert!(choose_child(&offered, &esp, None, true).is_none());
     }
 
     #[test]

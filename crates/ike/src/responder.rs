@@ -220,7 +220,7 @@ impl HalfOpen {
             }
             return None;
         }
-        let (first, content) = match self.channel.open(message) {
+        let (first, content) = match self.channel.open(message, context.now) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return None,
             Err(reason) => {
@@ -275,6 +275,9 @@ impl HalfOpen {
             return Ok(None);
         }
 
+        if peer.mobile && nat::is_unwanted(payloads, path) {
+            return Err(NotifyType::UNEXPECTED_NAT_DETECTED.into());
+        }
         // Whoever knows a key that is everybody's may invent identities: those that are there already go first.
         let is_anybody = peer.remote.is_none() && matches!(peer.authentication, Authentication::SharedKey(_));
         let census = context.census;
@@ -387,8 +390,7 @@ struct Assignment<'a> {
 }
 
 impl Assignment<'_> {
-    /// What it is given; the addresses come into `given`, too. None if there is nothing, or it wants addresses and there are
-    /// none.
+    /// What it is given, perhaps nothing; the addresses come into `given`, too. None if it wants addresses and there are none.
     fn reply(&self, given: &mut Vec<IpAddr>, leases: &mut Leases) -> Option<Vec<Attribute>> {
         let wants = |ipv4: bool| {
             self.wanted.iter().any(|attribute| match attribute {
@@ -415,6 +417,6 @@ impl Assignment<'_> {
         };
         let dns = self.peer.dns.iter().filter(wants_dns).map(|server| Attribute::dns(*server));
         let reply: Vec<_> = addresses.chain(dns).collect();
-        (!reply.is_empty()).then_some(reply)
+        Some(reply)
     }
 }

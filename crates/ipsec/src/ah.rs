@@ -7,17 +7,20 @@
 //! | IPv6 | traffic class, flow label, hop limit |
 //! | hop-by-hop and destination options | the data of options whose type says that it may change (RFC 8200 §4.2) |
 //!
-//! A fragment header can only be one of a packet that is whole (RFC 6946), and is not covered: fragments are put together
-//! before. A source route is mutable but predictable; a packet with stations left is refused when sending (nothing sends these:
+//! A fragment header can only be one of a packet that is whole (RFC 6946), and is not covered (appendix A2): fragments are put
+//! together before. A source route is mutable but predictable; a packet with stations left is refused when sending (nothing sends these:
 //! RFC 5095, RFC 7126).
+//!
+//! Less was zero in 1995 (RFC 1826 §4, feature `historic`): IPv4's time to live, checksum, record route and timestamp; IPv6's
+//! hop limit; and of an option that may change its type and length, too.
 
 use std::time::Instant;
 
 use wire::{ParseError, flow, ipv4, ipv6, protocol};
 
-use crate::algorithm::AhTransform;
+use crate::algorithm::{AhTransform, Coverage};
 use crate::association::{Age, Association, Mode, Transform};
-use crate::headers::{self, HeaderError, SecurityHeader};
+use crate::headers::{self, SecurityHeader};
 use crate::marks::Marks;
 use crate::outcome::{OpenError, SealError};
 use crate::packet_buffer::{NoRoom, PacketBuffer};
@@ -50,7 +53,7 @@ pub fn seal(
         return Err(SealError::HeadersTooLong);
     }
     if kept > 0 {
-        check_headers(&packet.packet()[..place.offset])?;
+        check_headers(&packet.packet()[..place.offset], transform.coverage())?;
     }
     let ah_length = transform.header_length(is_ipv6);
     let front = placement.outer_length() + ah_length;
@@ -185,7 +188,7 @@ fn icv(
     let icv = |headers: &[u8]| transform.icv(iv, &[headers, fixed, zeros, padding, payload, high]);
     if let Some(alone) = ipv6_header_alone(before) {
         let mut copy = *alone;
-        zero_mutable_ipv6(&mut copy);
+        zero_mutable_ipv6(&mut copy, transform.coverage());
         return Ok(icv(&copy));
     }
     let mut copy = [0; MAX_HEADERS];
@@ -193,7 +196,7 @@ fn icv(
     copy.copy_from_slice(before);
     let length = take_fragment_header_away(copy)?;
     let copy = copy.get_mut(..length).ok_or(ParseError::Truncated)?;
-    zero_mutable(copy)?;
+    zero_mutable(copy, transform.coverage())?;
     Ok(icv(copy))
 }
 
@@ -202,8 +205,10 @@ fn ipv6_header_alone(before: &[u8]) -> Option<&[u8; ipv6::HEADER_LEN]> {
     before.try_into().ok().filter(|header: &&[u8; ipv6::HEADER_LEN]| headers::is_ipv6(*header))
 }
 
-fn zero_mutable_ipv6(header: &mut [u8; ipv6::HEADER_LEN]) {
-    header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+fn zero_mutable_ipv6(header: &mut [u8; ipv6::HEADER_LEN], coverage: Coverage) {
+    if coverage == Coverage::Rfc4302 {
+        header[..4].copy_from_slice(&[0x60, 0, 0, 0]);
+    }
     header[7] = 0;
 }
 
@@ -233,22 +238,27 @@ fn take_fragment_header_away(before: &mut [u8]) -> Result<usize, ParseError> {
 }
 
 /// Sets mutable fields of the headers before AH to zero.
-fn zero_mutable(before: &mut [u8]) -> Result<(), ParseError> {
+fn zero_mutable(before: &mut [u8], coverage: Coverage) -> Result<(), ParseError> {
     if !headers::is_ipv6(before) {
         let (fixed, options) = before.split_at_mut_checked(ipv4::HEADER_LEN).ok_or(ParseError::Truncated)?;
-        for field in [1, 6, 7, 8, 10, 11] {
-            fixed[field] = 0;
+        let (fields, is_mutable): (&[usize], fn(u8) -> bool) = match coverage {
+            Coverage::Rfc4302 => (&[1, 6, 7, 8, 10, 11], |kind| !IMMUTABLE_IPV4_OPTIONS.contains(&kind)),
+            #[cfg(feature = "historic")]
+            Coverage::Rfc1826 => (&[8, 10, 11], |kind| MUTABLE_IPV4_OPTIONS_OF_1995.contains(&kind)),
+        };
+        for field in fields {
+            fixed[*field] = 0;
         }
         return for_each_ipv4_option(options, |kind, option| {
-            if !IMMUTABLE_IPV4_OPTIONS.contains(&kind) {
+            if is_mutable(kind) {
                 option.fill(0);
             }
         });
     }
     let (fixed, extensions) = before.split_first_chunk_mut().ok_or(ParseError::Truncated)?;
-    zero_mutable_ipv6(fixed);
+    zero_mutable_ipv6(fixed, coverage);
     for_each_extension(fixed[6], extensions, |protocol, header| match protocol {
-        protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS => zero_mutable_options(header),
+        protocol::HOP_BY_HOP | protocol::DESTINATION_OPTIONS => zero_mutable_options(header, coverage),
         _ => Ok(()),
     })
 }
@@ -256,6 +266,11 @@ fn zero_mutable(before: &mut [u8]) -> Result<(), ParseError> {
 /// What RFC 4302 appendix A1 lists: end, no operation, security, extended security, commercial security, router alert,
 /// sender directed multi-destination delivery.
 const IMMUTABLE_IPV4_OPTIONS: [u8; 7] = [0, 1, 130, 133, 134, 148, 149];
+
+/// Record route and timestamp: of the options of 1995 those that change as no sender foresees. Unknown ones are covered
+/// (RFC 1826 §4).
+#[cfg(feature = "historic")]
+const MUTABLE_IPV4_OPTIONS_OF_1995: [u8; 2] = [7, 68];
 
 fn for_each_ipv4_option(options: &mut [u8], mut each: impl FnMut(u8, &mut [u8])) -> Result<(), ParseError> {
     let mut rest = options;
@@ -294,7 +309,7 @@ fn for_each_extension(
 }
 
 /// Options whose type has the third bit set may change on the way (RFC 8200 §4.2): their data is taken as zero.
-fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
+fn zero_mutable_options(header: &mut [u8], coverage: Coverage) -> Result<(), ParseError> {
     const PAD1: u8 = 0;
     const MAY_CHANGE: u8 = 0x20;
     let mut rest = header.get_mut(2..).unwrap_or_default();
@@ -303,7 +318,8 @@ fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
             if kind == PAD1 { 1 } else { 2 + usize::from(*rest.get(1).ok_or(ParseError::Truncated)?) };
         let (option, behind) = rest.split_at_mut_checked(length).ok_or(ParseError::Truncated)?;
         if kind & MAY_CHANGE != 0 {
-            option.get_mut(2..).unwrap_or_default().fill(0);
+            let covered = if coverage == Coverage::Rfc4302 { 2 } else { 0 };
+            option.get_mut(covered..).unwrap_or_default().fill(0);
         }
         rest = behind;
     }
@@ -311,7 +327,7 @@ fn zero_mutable_options(header: &mut [u8]) -> Result<(), ParseError> {
 }
 
 /// Whether the headers of a packet to be sealed can be authenticated, which is known before anything is changed.
-fn check_headers(before: &[u8]) -> Result<(), SealError> {
+fn check_headers(before: &[u8], coverage: Coverage) -> Result<(), SealError> {
     const LOOSE_SOURCE_ROUTE: u8 = 131;
     const STRICT_SOURCE_ROUTE: u8 = 137;
     if ipv6_header_alone(before).is_some() {
@@ -323,16 +339,10 @@ fn check_headers(before: &[u8]) -> Result<(), SealError> {
     let mut stations_left = false;
     if headers::is_ipv6(copy) {
         let (fixed, extensions) = copy.split_at_mut_checked(ipv6::HEADER_LEN).ok_or(ParseError::Truncated)?;
-        let mut is_fragment = false;
         for_each_extension(fixed[6], extensions, |protocol, header| {
-            // Who receives it takes the header away before AH is verified, even that of a whole packet (RFC 6946).
-            is_fragment |= protocol == protocol::FRAGMENT;
             stations_left |= protocol == protocol::ROUTING && header.get(3).is_some_and(|left| *left > 0);
             Ok(())
         })?;
-        if is_fragment {
-            return Err(HeaderError::Fragment.into());
-        }
     } else {
         for_each_ipv4_option(copy.get_mut(ipv4::HEADER_LEN..).unwrap_or_default(), |kind, _| {
             stations_left |= matches!(kind, LOOSE_SOURCE_ROUTE | STRICT_SOURCE_ROUTE);
@@ -341,5 +351,5 @@ fn check_headers(before: &[u8]) -> Result<(), SealError> {
     if stations_left {
         return Err(SealError::SourceRoute);
     }
-    Ok(zero_mutable(copy)?)
+    Ok(zero_mutable(copy, coverage)?)
 }

@@ -426,8 +426,10 @@ impl Association {
     /// the marks of what was around it count only if they are its peer's, too: else another peer could wrap up what it has
     /// caught of this one's packets, and lend it marks.
     pub(crate) fn marks(&self, before: Marks, source: IpAddr, opened: &[u8]) -> Marks {
-        // One that the association is not for (RFC 4301 §5.2 step 4) was wrapped up by a genuine peer in another's name.
-        if !Traffic::of(opened).is_ok_and(|traffic| self.is_for(&traffic)) {
+        // One that the association is not for (RFC 4301 §5.2 step 4) was wrapped up by a genuine peer in another's name,
+        // unless it is a router's error about what the association is for (§6.2).
+        let is_for = |traffic: Traffic| self.is_for(&traffic);
+        if !Traffic::of(opened).is_ok_and(is_for) && !Traffic::of_return(opened).is_some_and(is_for) {
             return Marks::NONE;
         }
         let (authentic, hidden) = match &self.parameters.transform {

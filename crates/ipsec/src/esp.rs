@@ -116,9 +116,8 @@ pub(crate) fn open_at(
     marks: Marks,
     now: Instant,
 ) -> Result<Marks, OpenError> {
-    if found.protocol != association.protocol()
-        || found.in_udp != association.parameters.encapsulation.is_some()
-    {
+    // Whether it is in UDP does not matter: RFC 7296 §2.23 has both forms taken at any time.
+    if found.protocol != association.protocol() {
         return Err(OpenError::Association);
     }
     let place = found.place;

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
-use wire::{ParseError, flow, ipv4, ipv6, protocol};
+use wire::{ParseError, flow, icmpv4, icmpv6, ipv4, ipv6, protocol};
 
 /// What follows the IP headers, as far as a selector asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,13 +22,14 @@ pub enum Upper {
         /// Destination ports.
         destination: RangeInclusive<u16>,
     },
-    /// ICMP of IPv4 or IPv6.
+    /// ICMP of IPv4 or IPv6: from the first code of the first type to the last code of the last type, with all that is
+    /// between, as RFC 4301 §4.4.1.1 compares them.
     Icmp {
         /// [`protocol::ICMPV4`] or [`protocol::ICMPV6`].
         protocol: u8,
         /// Message types.
         types: RangeInclusive<u8>,
-        /// Codes.
+        /// The code that the first type begins with, and that which the last one ends with.
         codes: RangeInclusive<u8>,
     },
 }
@@ -79,7 +80,9 @@ impl Selector {
                 *protocol == traffic.protocol
                     && match traffic.detail {
                         Detail::Icmp { message_type, code } => {
-                            types.contains(&message_type) && codes.contains(&code)
+                            let first = (*types.start(), *codes.start());
+                            let last = (*types.end(), *codes.end());
+                            (first..=last).contains(&(message_type, code))
                         }
                         _ => opaque_is_any || *types == (0..=u8::MAX) && *codes == (0..=u8::MAX),
                     }
@@ -133,16 +136,47 @@ impl Traffic {
     /// [`ParseError`] when it is no IP packet.
     pub fn of(packet: &[u8]) -> Result<Self, ParseError> {
         let (source, destination) = flow::addresses(packet)?;
-        let (protocol, upper, is_fragment) = if source.is_ipv6() {
-            let view = ipv6::Packet::parse(packet)?;
-            let upper = view.upper_layer()?;
-            let bytes = packet.get(upper.offset..ipv6::HEADER_LEN + view.payload().len());
-            (upper.protocol, bytes.unwrap_or_default(), upper.is_later_fragment())
-        } else {
-            let view = ipv4::Packet::parse(packet)?;
-            (view.protocol(), view.payload(), view.fragment_offset() != 0)
+        let (protocol, upper) = upper(packet)?;
+        Ok(Self::of_upper(source, destination, protocol, upper))
+    }
+
+    /// What an ICMP error answers, on its way back: an association that would carry that carries the error, too, whichever
+    /// router it comes from (RFC 4301 §6.2). `None` for what is no error, or goes to another than the sender of what it
+    /// quotes.
+    pub fn of_return(packet: &[u8]) -> Option<Self> {
+        let (_, destination) = flow::addresses(packet).ok()?;
+        let quoted = match upper(packet).ok()? {
+            (protocol::ICMPV4, bytes) if destination.is_ipv4() => {
+                icmpv4::Message::parse(bytes).ok().filter(icmpv4::Message::is_error)?.payload()
+            }
+            (protocol::ICMPV6, bytes) if destination.is_ipv6() => {
+                icmpv6::Message::parse(bytes).ok().filter(icmpv6::Message::is_error)?.payload()
+            }
+            _ => return None,
         };
-        Ok(Self::of_upper(source, destination, protocol, if is_fragment { &[] } else { upper }))
+        // It may be cut, which its header does not know: headers as long as any real ones, and the length that is there.
+        let mut copy = [0; 128];
+        let length = quoted.len().min(copy.len());
+        let copy = copy.get_mut(..length)?;
+        copy.copy_from_slice(quoted.get(..length)?);
+        let (at, stated) = match copy.first()? >> 4 {
+            6 => (4, length.checked_sub(ipv6::HEADER_LEN)?),
+            _ => (2, length),
+        };
+        copy.get_mut(at..at + 2)?.copy_from_slice(&(stated as u16).to_be_bytes());
+        let sent = Self::of(copy).ok()?;
+        let detail = match sent.detail {
+            Detail::Ports { source, destination } => {
+                Detail::Ports { source: destination, destination: source }
+            }
+            other => other,
+        };
+        (sent.source == destination).then_some(Self {
+            source: sent.destination,
+            destination: sent.source,
+            detail,
+            ..sent
+        })
     }
 
     /// That of a packet whose headers were taken apart already. `upper` is what follows them, empty for a fragment that is
@@ -159,6 +193,20 @@ impl Traffic {
         };
         Self { source, destination, protocol, detail }
     }
+}
+
+/// Protocol and bytes of what follows the IP headers; no bytes of a fragment that is not the first.
+fn upper(packet: &[u8]) -> Result<(u8, &[u8]), ParseError> {
+    let (protocol, upper, is_fragment) = if packet.first().is_some_and(|first| first >> 4 == 6) {
+        let view = ipv6::Packet::parse(packet)?;
+        let upper = view.upper_layer()?;
+        let bytes = packet.get(upper.offset..ipv6::HEADER_LEN + view.payload().len());
+        (upper.protocol, bytes.unwrap_or_default(), upper.is_later_fragment())
+    } else {
+        let view = ipv4::Packet::parse(packet)?;
+        (view.protocol(), view.payload(), view.fragment_offset() != 0)
+    };
+    Ok((protocol, if is_fragment { &[] } else { upper }))
 }
 
 #[cfg(test)]
@@ -201,10 +249,30 @@ mod tests {
         assert!(!selector(Upper::Any).matches(&elsewhere));
     }
 
+    #[test]
+    fn types_of_icmp_are_compared_together_with_codes() {
+        // From the fourth code of one type to the first of another.
+        let codes = RangeInclusive::new(4, 1);
+        let some = selector(Upper::Icmp { protocol: protocol::ICMPV6, types: 1..=3, codes });
+        let is = |message_type, code| {
+            some.matches(&traffic(protocol::ICMPV6, Detail::Icmp { message_type, code }))
+        };
+        for (message_type, code) in [(1, 4), (1, 255), (2, 0), (2, 255), (3, 0), (3, 1)] {
+            assert!(is(message_type, code), "{message_type} {code}");
+        }
+        for (message_type, code) in [(0, 4), (1, 3), (3, 2), (4, 0)] {
+            assert!(!is(message_type, code), "{message_type} {code}");
+        }
+        let one = selector(Upper::Icmp { protocol: protocol::ICMPV6, types: 1..=1, codes: 2..=3 });
+        let is = |code| one.matches(&traffic(protocol::ICMPV6, Detail::Icmp { message_type: 1, code }));
+        assert!(!is(1) && is(2) && is(3) && !is(4));
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
             let _ = Traffic::of(&bytes);
+            let _ = Traffic::of_return(&bytes);
         }
     }
 }

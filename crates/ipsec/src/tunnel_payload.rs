@@ -59,6 +59,28 @@ pub fn seal(
     Ok(())
 }
 
+/// Writes a packet that holds nothing to `out`, for those who count packets: its receiver drops it without an error (RFC 4303
+/// §2.6). `out` may be of any length that [`sealed_length`] gives.
+///
+/// # Errors
+/// [`SealError`], as of [`seal`].
+pub fn seal_dummy(association: &mut Association, out: &mut [u8], now: Instant) -> Result<(), SealError> {
+    if association.age(now) == Age::Hard {
+        return Err(SealError::Expired);
+    }
+    let transform = transform(association).ok_or(SealError::Protocol)?;
+    let length = esp_packet::largest_payload(transform, out.len());
+    let Around { front, behind } = Around::payload(transform, length);
+    if front + length + behind != out.len() {
+        return Err(NoRoom.into());
+    }
+    let sequence = association.counter.advance()?;
+    out[front..front + length].fill(0);
+    esp_packet::seal(association, sequence, out, length, protocol::NO_NEXT_HEADER)?;
+    association.count(length, now);
+    Ok(())
+}
+
 /// An inner packet.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Opened {

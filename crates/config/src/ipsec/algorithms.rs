@@ -6,7 +6,7 @@
 use ike::crypto::encryption::{Encryption, Integrity};
 use ike::crypto::group::Group;
 use ike::crypto::prf::Prf;
-use ike::negotiation::{ChildAlgorithms, ChildProtocol, IkeAlgorithms};
+use ike::negotiation::{ChildAlgorithms, ChildIntegrity, ChildProtocol, IkeAlgorithms};
 
 use crate::value::{Problem, problem};
 
@@ -16,13 +16,15 @@ enum Word {
     Encryption(Encryption),
     /// An integrity algorithm, and where nothing else is said the pseudorandom function of the same hash.
     Hash(Integrity, Prf),
+    /// An integrity algorithm of AH alone.
+    Gmac(ChildIntegrity),
     Prf(Prf),
     Group(Group),
     ExtendedSequenceNumbers(bool),
 }
 
 /// Every word; of an algorithm with several names, the first is the usual one.
-const WORDS: [(&str, Word); 25] = [
+const WORDS: [(&str, Word); 27] = [
     ("aes256gcm16", Word::Encryption(Encryption::Aes256Gcm)),
     ("chacha20poly1305", Word::Encryption(Encryption::ChaCha20Poly1305)),
     ("aes128gcm16", Word::Encryption(Encryption::Aes128Gcm)),
@@ -39,6 +41,8 @@ const WORDS: [(&str, Word); 25] = [
     ("sha2_256", Word::Hash(Integrity::HmacSha256, Prf::HmacSha256)),
     ("sha2_384", Word::Hash(Integrity::HmacSha384, Prf::HmacSha384)),
     ("sha2_512", Word::Hash(Integrity::HmacSha512, Prf::HmacSha512)),
+    ("aes256gmac", Word::Gmac(ChildIntegrity::AesGmac256)),
+    ("aes128gmac", Word::Gmac(ChildIntegrity::AesGmac128)),
     ("prfsha256", Word::Prf(Prf::HmacSha256)),
     ("prfsha384", Word::Prf(Prf::HmacSha384)),
     ("prfsha512", Word::Prf(Prf::HmacSha512)),
@@ -56,8 +60,13 @@ pub fn encryption_name(encryption: Encryption) -> &'static str {
 }
 
 /// The name of an integrity algorithm.
-pub fn integrity_name(integrity: Integrity) -> &'static str {
-    let is_it = |word: &Word| matches!(word, Word::Hash(known, _) if *known == integrity);
+pub fn integrity_name(integrity: impl Into<ChildIntegrity>) -> &'static str {
+    let integrity = integrity.into();
+    let is_it = |word: &Word| match *word {
+        Word::Hash(known, _) => integrity == known.into(),
+        Word::Gmac(known) => integrity == known,
+        _ => false,
+    };
     WORDS.iter().find(|(_, word)| is_it(word)).map_or("", |(name, _)| name)
 }
 
@@ -80,6 +89,7 @@ fn name(wanted: Word) -> &'static str {
 pub(super) struct Proposed {
     encryption: Vec<Encryption>,
     integrity: Vec<Integrity>,
+    gmac: Vec<ChildIntegrity>,
     prf: Vec<Prf>,
     groups: Vec<Group>,
     extended: Vec<bool>,
@@ -101,6 +111,7 @@ impl Proposed {
             match *word {
                 Word::Encryption(encryption) => add(&mut proposed.encryption, encryption),
                 Word::Hash(integrity, _) => add(&mut proposed.integrity, integrity),
+                Word::Gmac(gmac) => add(&mut proposed.gmac, gmac),
                 Word::Prf(prf) => add(&mut proposed.prf, prf),
                 Word::Group(group) => add(&mut proposed.groups, group),
                 Word::ExtendedSequenceNumbers(extended) => add(&mut proposed.extended, extended),
@@ -122,6 +133,9 @@ impl Proposed {
 pub(super) fn ike_proposal(text: &str) -> Result<Proposed, Problem> {
     let mut proposed = Proposed::parse(text)?;
     refuse_mixtures(&proposed)?;
+    if !proposed.gmac.is_empty() {
+        return problem("GMAC is for children of AH alone", "take a hash: sha256");
+    }
     if proposed.encryption.is_empty() {
         return problem("no encryption in it", "write one like \"aes256gcm16-sha384-x25519\"");
     }
@@ -160,6 +174,10 @@ pub(super) fn child_proposal(text: &str, protocol: ChildProtocol) -> Result<Prop
         return problem("a child has no pseudorandom function", "leave prf… out");
     }
     match protocol {
+        ChildProtocol::Esp if !proposed.gmac.is_empty() => problem(
+            "GMAC is for AH alone",
+            "write header = \"ah\", or encryption that authenticates: aes256gcm16",
+        ),
         ChildProtocol::Esp if proposed.encryption.is_empty() => {
             problem("no encryption in it", "write one like \"aes256gcm16-x25519\"")
         }
@@ -170,9 +188,9 @@ pub(super) fn child_proposal(text: &str, protocol: ChildProtocol) -> Result<Prop
             problem("encryption without authentication", "add a hash: aes256-sha256")
         }
         ChildProtocol::Ah if !proposed.encryption.is_empty() => {
-            problem("AH does not encrypt", "write hashes only, like \"sha256-x25519\"")
+            problem("AH does not encrypt", "write a hash or GMAC only, like \"sha256-x25519\"")
         }
-        ChildProtocol::Ah if proposed.integrity.is_empty() => {
+        ChildProtocol::Ah if proposed.integrity.is_empty() && proposed.gmac.is_empty() => {
             problem("no hash in it", "write one like \"sha256-x25519\"")
         }
         _ => Ok(proposed),
@@ -208,14 +226,15 @@ pub(super) fn child_algorithms(proposals: Vec<Proposed>, protocol: ChildProtocol
             ChildProtocol::Ah => ChildAlgorithms {
                 protocol,
                 encryption: Vec::new(),
-                integrity: Integrity::ALL.to_vec(),
+                integrity: ChildIntegrity::ALL.to_vec(),
                 ..all
             },
         };
     }
     // Who writes a group in each proposal wants one; who writes one in some prefers it.
     let groups_required = proposals.iter().all(|proposed| !proposed.groups.is_empty());
-    let Proposed { encryption, integrity, groups, extended, .. } = union(proposals);
+    let Proposed { encryption, integrity, gmac, groups, extended, .. } = union(proposals);
+    let integrity = gmac.into_iter().chain(integrity.into_iter().map(Into::into)).collect();
     let extended_sequence_numbers =
         if extended.is_empty() { all.extended_sequence_numbers } else { extended };
     ChildAlgorithms { protocol, encryption, integrity, groups, groups_required, extended_sequence_numbers }
@@ -226,6 +245,7 @@ fn union(proposals: Vec<Proposed>) -> Proposed {
     for proposed in proposals {
         proposed.encryption.into_iter().for_each(|encryption| add(&mut all.encryption, encryption));
         proposed.integrity.into_iter().for_each(|integrity| add(&mut all.integrity, integrity));
+        proposed.gmac.into_iter().for_each(|gmac| add(&mut all.gmac, gmac));
         proposed.prf.into_iter().for_each(|prf| add(&mut all.prf, prf));
         proposed.groups.into_iter().for_each(|group| add(&mut all.groups, group));
         proposed.extended.into_iter().for_each(|extended| add(&mut all.extended, extended));
@@ -303,9 +323,20 @@ mod tests {
     }
 
     #[test]
+    fn gmac_is_for_ah_alone_and_comes_before_hashes() {
+        let of = |text: &&str| child_proposal(text, ChildProtocol::Ah).unwrap();
+        let proposals = ["sha256-x25519", "aes128gmac-x25519"].iter().map(of).collect();
+        let ah = child_algorithms(proposals, ChildProtocol::Ah);
+        assert_eq!(ah.integrity, [ChildIntegrity::AesGmac128, Integrity::HmacSha256.into()]);
+        let label = child_proposal("aes256-aes256gmac", ChildProtocol::Esp).unwrap_err().label;
+        assert_eq!(label, "GMAC is for AH alone");
+    }
+
+    #[test]
     fn what_cannot_work_is_refused() {
         for text in [
             "",
+            "aes256gcm16-aes256gmac-x25519",
             "x25519",
             "aes256gcm16",
             "aes256-x25519",
@@ -331,7 +362,7 @@ mod tests {
     #[test]
     fn every_algorithm_has_a_name() {
         assert!(Encryption::ALL.into_iter().all(|encryption| !encryption_name(encryption).is_empty()));
-        assert!(Integrity::ALL.into_iter().all(|integrity| !integrity_name(integrity).is_empty()));
+        assert!(ChildIntegrity::ALL.into_iter().all(|integrity| !integrity_name(integrity).is_empty()));
         let all = IkeAlgorithms::default();
         assert!(all.prf.into_iter().all(|prf| !prf_name(prf).is_empty()));
         assert!(all.groups.into_iter().all(|group| !group_name(group).is_empty()));

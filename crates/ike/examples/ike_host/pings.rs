@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use ike::crypto::encryption::{Encryption, Integrity};
 use ike::event::{ChildAssociation, ChildKeys, Path};
+use ike::negotiation::ChildIntegrity;
 use ike::numbers::Spi;
 use ipsec::algorithm::{Authentication, Encryption as EspEncryption, EspTransform};
 use ipsec::association::{Association, Mode, Parameters, Transform};
@@ -170,9 +171,11 @@ fn transform(child: &ChildAssociation, keys: &ChildKeys) -> EspTransform {
     };
     let authentication = match child.suite.integrity {
         None => Authentication::None,
-        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
-        Some(Integrity::HmacSha384) => Authentication::HmacSha384,
-        Some(Integrity::HmacSha512) => Authentication::HmacSha512,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha256)) => Authentication::HmacSha256,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha384)) => Authentication::HmacSha384,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha512)) => Authentication::HmacSha512,
+        Some(ChildIntegrity::AesGmac128) => Authentication::AesGmac128,
+        Some(ChildIntegrity::AesGmac256) => Authentication::AesGmac256,
     };
     let key = |secret: &ike::crypto::secret::Secret| Key::new(secret.as_bytes());
     EspTransform::new(encryption, &key(&keys.encryption), authentication, &key(&keys.integrity))

@@ -71,9 +71,11 @@ impl Settings {
         let mut child =
             ChildConfig::new(Mode::Tunnel, selectors(one("local-ts"))?, selectors(one("remote-ts"))?);
         let algorithms = &mut child.algorithms;
-        algorithms.integrity = Integrity::ALL.to_vec();
+        algorithms.integrity = Integrity::ALL.map(Into::into).to_vec();
         if let Some(list) = one("esp") {
-            (algorithms.encryption, algorithms.integrity) = encryptions(list)?;
+            let (encryption, integrity) = encryptions(list)?;
+            algorithms.encryption = encryption;
+            algorithms.integrity = integrity.into_iter().map(Into::into).collect();
         }
         if let Some(list) = one("child-groups") {
             algorithms.groups = groups(list)?;

@@ -364,6 +364,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn chacha20_poly1305_as_in_rfc_7634_appendix_b() {
+        let key: Vec<u8> = (0x80..0xa4).collect();
+        let mut cipher = Cipher::new(Encryption::ChaCha20Poly1305, &key, None, &[]).unwrap();
+        let message = hex::decode(
+            "c0c1c2c3c4c5c6c7d0d1d2d3d4d5d6d72e202500000000090000004529000029\
+             1011121314151617610394701f8d017f7c129248896b71bfe25236efd7cdc670\
+             66906315b2",
+        )
+        .unwrap();
+        let notify = hex::decode("0000000c000040010000000a").unwrap();
+        let (aad, body) = message.split_at(32);
+        assert_eq!(cipher.open(aad, body).unwrap(), notify);
+        let Cipher::Aead { next_iv, .. } = &mut cipher else { panic!("an AEAD") };
+        *next_iv = 0x1011_1213_1415_1617;
+        let mut sealed = aad.to_vec();
+        cipher.seal(&mut sealed, &notify, &mut Repeatable::new(1));
+        assert_eq!(hex::encode(sealed), hex::encode(message));
+    }
+
     /// §3.14: any IV, any padding of a length that fits.
     #[test]
     fn padding_may_be_of_any_bytes_and_blocks() {

@@ -1,6 +1,6 @@
 //! What this end answers to requests inside of an IKE SA (RFC 7296 §1.3, §1.4, §2.21.3, §2.25).
 
-use super::{IkeSa, MAX_CHILDREN, Mobility, Request, State};
+use super::{IkeSa, MAX_CHILDREN, Mobility, Request, State, Task};
 use crate::child::{self, Asked, PeerRekey, Refusal, find, notifies};
 use crate::crypto::group::KeyPair;
 use crate::event::{EndReason, Event, Path};
@@ -54,7 +54,10 @@ impl IkeSa {
         for notify in notifies(payloads) {
             match notify.kind {
                 NotifyType::AUTHENTICATION_FAILED => return Ok(Some(EndReason::AuthenticationFailed)),
-                NotifyType::INVALID_SYNTAX => return Ok(Some(EndReason::Refused(notify.kind))),
+                // §2.21.2: what the other end thinks of this end's answer to IKE_AUTH.
+                NotifyType::INVALID_SYNTAX | NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD => {
+                    return Ok(Some(EndReason::Refused(notify.kind)));
+                }
                 _ => {}
             }
         }
@@ -89,24 +92,33 @@ impl IkeSa {
         if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2) {
             answer.notify(NotifyType::COOKIE2, cookie.data);
         }
-        let moves = child::has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES);
-        if !moves || self.mobility != Mobility::Follows {
-            return;
-        }
-        // RFC 4555 §3.9.
-        let mut unwanted = notifies(payloads).filter(|notify| notify.kind == NotifyType::NO_NATS_ALLOWED);
-        if unwanted.any(|notify| notify.data != nat::plain(path.remote, path.local)) {
+        // RFC 4555 §3.9: whatever is said of addresses.
+        if nat::is_unwanted(payloads, path) {
             answer.notify(NotifyType::UNEXPECTED_NAT_DETECTED, &[]);
             return;
         }
-        let before = (self.path, self.nat);
+        let moves = child::has_notify(payloads, NotifyType::UPDATE_SA_ADDRESSES);
         let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
         let claimed = self.nat.claimed;
-        if let Some(nat) = nat::detect(initiator, responder, payloads, path, claimed) {
+        let detected = nat::detect(initiator, responder, payloads, path, claimed);
+        if !moves || self.mobility != Mobility::Follows {
+            // RFC 4555 §3.8: who asks where it is is told, and nothing more comes of it.
+            if detected.is_some() {
+                nat::announce(answer, initiator, responder, path, claimed);
+            }
+            return;
+        }
+        let before = (self.path, self.nat);
+        if let Some(nat) = detected {
             self.nat = nat;
             nat::announce(answer, initiator, responder, path, claimed);
         }
         self.path = path;
+        // RFC 4555 §3.7: it may have named another's address, so as to have that one flooded.
+        if before.0 != path {
+            self.tasks.retain(|task| *task != Task::Routability);
+            self.tasks.push_front(Task::Routability);
+        }
         // Behind a NAT, an end says again and again where it is.
         if (self.path, self.nat) != before {
             context.out.events.push_back(Event::PathChanged { ike: self.spi(), path, nat: self.nat });
@@ -375,12 +387,78 @@ mod tests {
         assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
         assert!(ends.is_up());
     }
+
+    /// RFC 4555 §3.7.
+    #[test]
+    fn who_has_moved_is_asked_whether_it_receives_there() {
+        let told = |ends: &mut Ends, data: &[u8]| {
+            let mut response = Builder::new();
+            response.notify(NotifyType::COOKIE2, data);
+            assert_eq!(ends.respond(&response), Some(ExchangeType::INFORMATIONAL));
+        };
+        for honest in [true, false] {
+            let mut ends = Ends::new();
+            ends.sa.mobility = Mobility::Follows;
+            let mut payloads = Builder::new();
+            payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
+            assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+            assert_eq!(ends.asked(), None, "it is where it was");
+            ends.sa.path.remote.set_port(1);
+            assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+            let asked = ends.asked().unwrap();
+            let [(NotifyType::COOKIE2, _, cookie)] = &asked[..] else { panic!("{asked:?}") };
+            assert!((8..=64).contains(&cookie.len()));
+            told(&mut ends, if honest { cookie } else { b"something" });
+            assert_eq!(ends.is_up(), honest);
+        }
+    }
+
+    /// RFC 4555 §3.8, and §4.2.5 for the cookie.
+    #[test]
+    fn who_asks_where_it_is_is_told_and_nothing_changes() {
+        for mobility in [Mobility::Follows, Mobility::Leads] {
+            let mut ends = Ends::new();
+            ends.sa.mobility = mobility;
+            let there = Path { local: ends.sa.path.remote, remote: ends.sa.path.local };
+            let (initiator, responder) = (ends.sa.channel.initiator_spi, ends.sa.channel.responder_spi);
+            let mut payloads = Builder::new();
+            payloads.notify(NotifyType::COOKIE2, b"any cookie");
+            nat::announce(&mut payloads, initiator, responder, there, false);
+            ends.sa.path.remote.set_port(1);
+            let (before, events) = (ends.sa.path, ends.out.events.len());
+            let answer = ends.ask(ExchangeType::INFORMATIONAL, &payloads);
+            let kinds: Vec<_> = answer.iter().map(|(kind, ..)| *kind).collect();
+            let (source, destination) =
+                (NotifyType::NAT_DETECTION_SOURCE_IP, NotifyType::NAT_DETECTION_DESTINATION_IP);
+            assert_eq!(kinds, [NotifyType::COOKIE2, source, destination]);
+            assert_eq!(answer[0].2, b"any cookie");
+            assert_eq!((ends.sa.path, ends.out.events.len()), (before, events));
+        }
+    }
+
+    /// §2.21.2.
+    #[test]
+    fn who_could_not_take_the_answer_to_its_authentication_says_so_and_the_ike_sa_ends() {
+        for kind in [
+            NotifyType::AUTHENTICATION_FAILED,
+            NotifyType::INVALID_SYNTAX,
+            NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD,
+        ] {
+            let mut ends = Ends::new();
+            let mut payloads = Builder::new();
+            payloads.notify(kind, &[]);
+            assert_eq!(ends.ask(ExchangeType::INFORMATIONAL, &payloads), []);
+            assert!(!ends.is_up(), "{kind}");
+        }
+    }
+
     #[test]
     fn who_allows_no_nat_is_not_followed_through_one() {
-        let mut ends = Ends::new();
-        ends.sa.mobility = Mobility::Follows;
-        let (there, here) = (ends.sa.path.remote, ends.sa.path.local);
-        for (of, told) in [(there, vec![]), (here, vec![NotifyType::UNEXPECTED_NAT_DETECTED])] {
+        for (honest, told) in [(true, vec![]), (false, vec![NotifyType::UNEXPECTED_NAT_DETECTED])] {
+            let mut ends = Ends::new();
+            ends.sa.mobility = Mobility::Follows;
+            let (there, here) = (ends.sa.path.remote, ends.sa.path.local);
+            let of = if honest { there } else { here };
             let mut payloads = Builder::new();
             payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
             payloads.notify(NotifyType::NO_NATS_ALLOWED, &nat::plain(of, here));

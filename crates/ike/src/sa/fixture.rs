@@ -97,11 +97,14 @@ impl Ends {
         let request = self.peer.seal(exchange, false, id, payloads, &mut self.random);
         self.deliver(&request);
         let answer = self.out.datagrams.pop_front().unwrap().payload;
-        let opened = self.peer.open(&Message::parse(&answer).unwrap()).unwrap();
-        let Opened::Whole(first, content) = opened else { panic!("a fragment") };
-        let payloads = Payloads::parse(first, &content).unwrap();
-        let read = |body| Notify::parse(body).map(|n| (n.kind, n.spi.to_vec(), n.data.to_vec())).unwrap();
-        payloads.all(PayloadType::NOTIFY).map(read).collect()
+        let opened = self.peer.open(&Message::parse(&answer).unwrap(), self.now).unwrap();
+        said(opened)
+    }
+
+    /// The notifies of the request that this end has sent, if it has.
+    pub(super) fn asked(&mut self) -> Option<Vec<Said>> {
+        let request = &self.out.datagrams.front()?.payload;
+        Some(said(self.peer.open(&Message::parse(request).unwrap(), self.now).unwrap()))
     }
 
     /// Answers the request that this end has sent, if it has, with these payloads; returns what exchange it was.
@@ -125,4 +128,11 @@ impl Ends {
     pub(super) fn is_up(&self) -> bool {
         self.sa.state == State::Up
     }
+}
+
+fn said(opened: Opened) -> Vec<Said> {
+    let Opened::Whole(first, content) = opened else { panic!("a fragment") };
+    let payloads = Payloads::parse(first, &content).unwrap();
+    let read = |body| Notify::parse(body).map(|n| (n.kind, n.spi.to_vec(), n.data.to_vec())).unwrap();
+    payloads.all(PayloadType::NOTIFY).map(read).collect()
 }

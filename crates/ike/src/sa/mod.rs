@@ -56,6 +56,9 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 const GRACE: Duration = Duration::from_secs(1);
 /// What was refused for the time being is asked again after this time, and up to as much more.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// Who is told for so long to come again later has lost track of what the other end does (RFC 7296 §2.25): longer than one of
+/// the other end's own requests may take.
+const BUSY_FOR: Duration = Duration::from_secs(320);
 /// What could not be replaced in time ends when it is older than it should be by a tenth, or by this: time for a request
 /// to fail, and for a few more.
 const OVERTIME: Duration = Duration::from_secs(600);
@@ -171,6 +174,8 @@ pub(crate) struct IkeSa {
     /// When it ends, replaced or not.
     expires_at: Option<Instant>,
     expired: bool,
+    /// Since when the other end has nothing but TEMPORARY_FAILURE to say to what is asked for, and when it last said so.
+    busy: Option<(Instant, Instant)>,
     keepalive_at: Instant,
     rekeyed_by_peer: Option<PeerRekey<IkeSpi>>,
     /// Its children have gone to another one.
@@ -228,6 +233,7 @@ impl IkeSa {
             rekey_at,
             expires_at: rekey_after.and_then(|after| expiry(now, after)),
             expired: false,
+            busy: None,
             keepalive_at: now + KEEPALIVE,
             rekeyed_by_peer: None,
             replaced: false,
@@ -306,7 +312,7 @@ impl IkeSa {
             context.out.drops.count(DropReason::OutsideWindow);
             return;
         }
-        let (first, content) = match self.channel.open(message) {
+        let (first, content) = match self.channel.open(message, context.now) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return,
             Err(reason) => return context.out.drops.count(reason),
@@ -347,7 +353,7 @@ impl IkeSa {
             context.out.drops.count(DropReason::Unexpected);
             return;
         }
-        let (first, content) = match self.channel.open(message) {
+        let (first, content) = match self.channel.open(message, context.now) {
             Ok(Opened::Whole(first, content)) => (first, content),
             Ok(Opened::Fragment) => return,
             Err(_) if hint::is_of_unknown_ike_spi(message) && path.remote == self.path.remote => {
@@ -397,6 +403,7 @@ impl IkeSa {
             self.expires_at.filter(|_| is_up),
             alive.and_then(|peer| self.last_heard.checked_add(peer.liveness_after)),
             (self.nat.local && is_up).then_some(self.keepalive_at),
+            self.channel.deadline(),
         ];
         let times_of = |child: &Child| [child.rekey_at, child.expires_at];
         let children = self.children.iter().filter(|_| is_up).flat_map(times_of).flatten();
@@ -410,6 +417,7 @@ impl IkeSa {
         if matches!(self.state, State::Ended { .. }) {
             return;
         }
+        self.channel.forget_fragments(now);
         if let Some(flying) = self.in_flight.as_mut().filter(|flying| flying.again_at <= now) {
             if flying.tries >= TRIES {
                 return self.end(EndReason::NoAnswer, context);
@@ -490,6 +498,7 @@ impl IkeSa {
         replaces: Option<Spi>,
         context: &mut Context<'_>,
     ) {
+        self.busy = None;
         let now = context.now;
         let config = context.config.peers.get(self.peer.0).and_then(|peer| peer.children.get(agreed.index.0));
         let rekey_after = config.map(|child| child.rekey_after);

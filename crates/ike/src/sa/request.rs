@@ -32,6 +32,8 @@ pub(crate) enum Task {
     Liveness,
     /// Children go along this end's path from now on (RFC 4555 §3.5).
     Move,
+    /// Whether the other end, which has moved, receives where it says that it is (RFC 4555 §3.7).
+    Routability,
 }
 
 /// What a request was for, with what its response is compared with.
@@ -61,12 +63,19 @@ pub(crate) enum Request {
     Liveness,
     Move {
         /// What the other end is to repeat, to show that it receives there (RFC 4555 §3.7).
-        cookie: [u8; 16],
+        cookie: [u8; COOKIE2],
         path: Path,
         /// It is elsewhere; otherwise it only says again where it is.
         moves: bool,
     },
+    Routability {
+        /// What the other end is to repeat.
+        cookie: [u8; COOKIE2],
+    },
 }
+
+/// Length of what the other end is to repeat: 8 to 64 bytes (RFC 4555 §4.2.5).
+const COOKIE2: usize = 16;
 
 impl Request {
     /// Whether it makes, replaces or closes a child: that does not go along with a rekey of the IKE SA (§2.25.2).
@@ -143,8 +152,13 @@ impl IkeSa {
             Task::Liveness if !(self.mobility == Mobility::Leads && self.nat.local) => {
                 Some((ExchangeType::INFORMATIONAL, payloads, Request::Liveness))
             }
+            Task::Routability => {
+                let cookie = random::bytes::<COOKIE2>(context.random);
+                payloads.notify(NotifyType::COOKIE2, &cookie);
+                Some((ExchangeType::INFORMATIONAL, payloads, Request::Routability { cookie }))
+            }
             Task::Liveness | Task::Move => {
-                let (cookie, path) = (random::bytes::<16>(context.random), self.path);
+                let (cookie, path) = (random::bytes::<COOKIE2>(context.random), self.path);
                 let (initiator, responder) = (self.channel.initiator_spi, self.channel.responder_spi);
                 payloads.notify(NotifyType::UPDATE_SA_ADDRESSES, &[]);
                 nat::announce(&mut payloads, initiator, responder, path, self.nat.claimed);

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::{Begin, GRACE, IkeSa, Request, Task};
+use super::{BUSY_FOR, Begin, GRACE, IkeSa, Request, Task};
 use crate::channel::Channel;
 use crate::child::{ChildOffer, PeerRekey, Refusal, error_in, find, notifies};
 use crate::crypto::group::{Group, KeyPair};
@@ -28,6 +28,12 @@ impl IkeSa {
         if error.is_some_and(|error| error.kind == NotifyType::INVALID_SYNTAX) {
             // §2.21.3: fatal for both ends.
             return Some(EndReason::Refused(NotifyType::INVALID_SYNTAX));
+        }
+        if self.is_busy(&request, error, context) {
+            self.expired = true;
+            self.tasks.clear();
+            self.tasks.push_front(Task::DeleteIke);
+            return None;
         }
         match request {
             Request::CreateChild { offer, nonce, again, old, rekeyed_by_peer } => match error {
@@ -55,11 +61,33 @@ impl IkeSa {
                 return Some(if self.expired { EndReason::Expired } else { EndReason::Deleted });
             }
             Request::Liveness => {}
+            Request::Routability { cookie } => {
+                if !repeats(payloads, &cookie) {
+                    self.tasks.push_front(Task::DeleteIke);
+                }
+            }
             Request::Move { cookie, path, moves } => {
                 self.moved(&cookie, path, moves, payloads, context);
             }
         }
         None
+    }
+
+    /// Whether all that was asked for in the last minutes was put off by the other end.
+    fn is_busy(&mut self, request: &Request, error: Option<Notify<'_>>, context: &mut Context<'_>) -> bool {
+        if !matches!(request, Request::CreateChild { .. } | Request::RekeyIke { .. }) {
+            return false;
+        }
+        if error.is_none_or(|error| error.kind != NotifyType::TEMPORARY_FAILURE) {
+            self.busy = None;
+            return false;
+        }
+        let now = context.now;
+        // What was long ago has settled itself meanwhile: the other end may have done what was asked for.
+        let recent = self.busy.filter(|(_, last)| now.saturating_duration_since(*last) < BUSY_FOR);
+        let since = recent.map_or(now, |(since, _)| since);
+        self.busy = Some((since, now));
+        now.saturating_duration_since(since) >= BUSY_FOR
     }
 
     /// The other end has followed, or has refused to, in which case nothing is said to the host.
@@ -74,8 +102,7 @@ impl IkeSa {
         if error_in(payloads).is_some() {
             return;
         }
-        let repeated = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2);
-        if repeated.is_none_or(|notify| notify.data != cookie) {
+        if !repeats(payloads, cookie) {
             // RFC 4555 §3.7: somebody else sent the request on, or the other end is not what it seems.
             self.tasks.push_front(Task::DeleteIke);
             return;
@@ -268,6 +295,12 @@ pub(crate) fn wanted_group(error: Notify<'_>, allowed: &[Group]) -> Option<Group
     Group::from_id(u16::from_be_bytes(id)).filter(|group| allowed.contains(group))
 }
 
+/// Whether a response has the cookie of its request (RFC 4555 §3.7).
+fn repeats(payloads: Payloads<'_>, cookie: &[u8]) -> bool {
+    let repeated = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE2);
+    repeated.is_some_and(|notify| notify.data == cookie)
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -298,11 +331,9 @@ mod tests {
 
     #[test]
     fn an_ike_sa_that_cannot_be_replaced_ends() {
-        for (notify, data) in [
-            (NotifyType::TEMPORARY_FAILURE, &[][..]),
-            (NotifyType::NO_ADDITIONAL_SAS, &[]),
-            (NotifyType::INVALID_KE_PAYLOAD, &[0, 19]),
-        ] {
+        for (notify, data) in
+            [(NotifyType::NO_ADDITIONAL_SAS, &[][..]), (NotifyType::INVALID_KE_PAYLOAD, &[0, 19])]
+        {
             let mut ends = Ends::new();
             ends.sa.announced = true;
             let (asked, after) = refuse(&mut ends, notify, data);
@@ -311,6 +342,32 @@ mod tests {
             assert!(after > hours && after < hours + hours / 4, "after {after:?}");
             let expired = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Expired, .. });
             assert!(ends.out.events.iter().any(expired), "{:?}", ends.out.events);
+        }
+    }
+
+    /// §2.25.
+    #[test]
+    fn an_ike_sa_whose_other_end_is_busy_for_minutes_ends() {
+        let mut ends = Ends::new();
+        ends.sa.announced = true;
+        ends.with_sa(|sa, context| assert!(sa.ask(Task::RekeyIke { group: None }, context)));
+        let (asked, after) = refuse(&mut ends, NotifyType::TEMPORARY_FAILURE, &[]);
+        assert!((10..100).contains(&asked), "{asked} times");
+        assert!(after >= BUSY_FOR && after < BUSY_FOR * 2, "after {after:?}");
+        let expired = |event: &Event| matches!(event, Event::IkeDown { reason: EndReason::Expired, .. });
+        assert!(ends.out.events.iter().any(expired), "{:?}", ends.out.events);
+    }
+
+    #[test]
+    fn who_is_put_off_now_and_then_keeps_its_ike_sa() {
+        let mut ends = Ends::new();
+        let mut payloads = Builder::new();
+        payloads.notify(NotifyType::TEMPORARY_FAILURE, &[]);
+        for _ in 0..5 {
+            ends.with_sa(|sa, context| assert!(sa.ask(Task::RekeyIke { group: None }, context)));
+            assert_eq!(ends.respond(&payloads), Some(ExchangeType::CREATE_CHILD_SA));
+            assert!(ends.is_up());
+            ends.now += BUSY_FOR;
         }
     }
 

@@ -10,7 +10,7 @@ use ike::crypto::secret::Secret;
 use ike::event::{EndReason, Event, Path};
 use ike::message::body::Identity;
 use ike::message::traffic_selector::TrafficSelector;
-use ike::negotiation::{ChildAlgorithms, ChildProtocol, IkeAlgorithms};
+use ike::negotiation::{ChildAlgorithms, ChildIntegrity, ChildProtocol, IkeAlgorithms};
 use ike::numbers::{NotifyType, PayloadType};
 
 use crate::world::{Link, Side, World, config, header, identity, message, peer, prefix};
@@ -49,7 +49,7 @@ fn each_suite_leads_to_the_same_keys_at_both_ends() {
                 config.peers[0].children[0].algorithms = ChildAlgorithms {
                     protocol: ChildProtocol::Esp,
                     encryption: vec![encryption],
-                    integrity: vec![integrity],
+                    integrity: vec![integrity.into()],
                     groups: vec![group],
                     groups_required: false,
                     extended_sequence_numbers: vec![false],
@@ -69,27 +69,35 @@ fn each_suite_leads_to_the_same_keys_at_both_ends() {
 
 #[test]
 fn a_child_of_ah_has_integrity_keys_alone() {
-    let (mut a, mut b) = (config("a", "b"), config("b", "a"));
-    for config in [&mut a, &mut b] {
-        config.peers[0].children[0].algorithms = ChildAlgorithms {
-            protocol: ChildProtocol::Ah,
-            encryption: Vec::new(),
-            integrity: vec![Integrity::HmacSha384],
-            groups: Vec::new(),
-            groups_required: false,
-            extended_sequence_numbers: vec![true],
-        };
+    for (integrity, length) in [
+        (ChildIntegrity::Hmac(Integrity::HmacSha384), 48),
+        // With a salt of four bytes (RFC 4543 §5.4).
+        (ChildIntegrity::AesGmac128, 20),
+        (ChildIntegrity::AesGmac256, 36),
+    ] {
+        let (mut a, mut b) = (config("a", "b"), config("b", "a"));
+        for config in [&mut a, &mut b] {
+            config.peers[0].children[0].algorithms = ChildAlgorithms {
+                protocol: ChildProtocol::Ah,
+                encryption: Vec::new(),
+                integrity: vec![integrity],
+                groups: Vec::new(),
+                groups_required: false,
+                extended_sequence_numbers: vec![true],
+            };
+        }
+        let mut world = World::with(1, a, b);
+        world.initiate();
+        world.run(SOON);
+        assert_eq!((world.a.children.len(), world.b.children.len()), (1, 1));
+        let (at_a, at_b) = (world.a.child(), world.b.child());
+        assert_eq!(at_a.suite.integrity, Some(integrity));
+        for (out, into) in [(&at_a.outbound, &at_b.inbound), (&at_b.outbound, &at_a.inbound)] {
+            assert_eq!(out.integrity.as_bytes(), into.integrity.as_bytes());
+            assert_eq!((out.integrity.as_bytes().len(), out.encryption.as_bytes().len()), (length, 0));
+        }
+        assert_ne!(at_a.outbound.integrity.as_bytes(), at_a.inbound.integrity.as_bytes());
     }
-    let mut world = World::with(1, a, b);
-    world.initiate();
-    world.run(SOON);
-    assert_eq!((world.a.children.len(), world.b.children.len()), (1, 1));
-    let (at_a, at_b) = (world.a.child(), world.b.child());
-    assert_eq!(at_a.outbound.integrity.as_bytes(), at_b.inbound.integrity.as_bytes());
-    assert_eq!(
-        (at_a.outbound.integrity.as_bytes().len(), at_a.outbound.encryption.as_bytes().len()),
-        (48, 0)
-    );
 }
 
 #[test]

@@ -8,7 +8,7 @@ use ike::config::{ChildConfig, ChildIndex, PeerConfig};
 use ike::crypto::encryption::{Encryption as IkeEncryption, Integrity};
 use ike::event::{ChildAssociation, ChildKeys, Event as IkeEvent, Nat, Path};
 use ike::message::traffic_selector::TrafficSelector;
-use ike::negotiation::{ChildProtocol, ChildSuite};
+use ike::negotiation::{ChildIntegrity, ChildProtocol, ChildSuite};
 use ike::numbers::{IkeSpi, Spi as IkeChildSpi};
 use ike::random::Random;
 use ipnet::{IpNet, IpSubnets, Ipv4Subnets, Ipv6Subnets};
@@ -378,9 +378,11 @@ fn ah_transform(suite: &ChildSuite, keys: &ChildKeys) -> Result<AhTransform, Str
 
 fn authentication(suite: &ChildSuite) -> Authentication {
     match suite.integrity {
-        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
-        Some(Integrity::HmacSha384) => Authentication::HmacSha384,
-        Some(Integrity::HmacSha512) => Authentication::HmacSha512,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha256)) => Authentication::HmacSha256,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha384)) => Authentication::HmacSha384,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha512)) => Authentication::HmacSha512,
+        Some(ChildIntegrity::AesGmac128) => Authentication::AesGmac128,
+        Some(ChildIntegrity::AesGmac256) => Authentication::AesGmac256,
         None => Authentication::None,
     }
 }

@@ -8,7 +8,7 @@ use ike::random::Random;
 use ipsec::association::{Mode, Protocol};
 use ipsec::drops::DropReason as IpsecDrop;
 use ipsec::key_engine::AssociationId;
-use ipsec::policy::Output;
+use ipsec::policy::{Bundle, Output};
 use ipsec::selector::Traffic;
 use ipsec::tunnel_payload;
 use wire::segment::Segmenter;
@@ -25,9 +25,12 @@ use crate::outbox::{Via, Way};
 
 /// Errors to inner senders have at least this time between them (RFC 4443 §2.4 f).
 const BETWEEN_ERRORS: Duration = Duration::from_millis(5);
+
 /// What is to be done with a packet.
 enum Choice {
     By(Protection),
+    /// This packet alone, and no other between the same ends.
+    Once(Protection),
     Wait(ipsec::acquire::AcquireId),
 }
 
@@ -45,7 +48,11 @@ impl<R: Random> Carrier<R> {
         };
         let protection = match self.recent.get(hash, &traffic) {
             Some(protection) => protection,
-            None => match self.choose(&traffic, now) {
+            None => match self
+                .choose_for_error(packet, &traffic, now)
+                .map_or_else(|| self.choose(&traffic, now), |protection| Ok(Choice::Once(protection)))
+            {
+                Ok(Choice::Once(protection)) => protection,
                 Ok(Choice::By(protection)) => {
                     self.recent.put(hash, &traffic, protection);
                     protection
@@ -124,22 +131,33 @@ impl<R: Random> Carrier<R> {
     fn choose(&mut self, traffic: &Traffic, now: Instant) -> Result<Choice, ()> {
         match self.policies.output_policy(&mut self.engine, traffic, None, now) {
             Ok(Output::Delay(acquire)) => Ok(Choice::Wait(acquire)),
-            Ok(Output::Send(bundle)) => {
-                let mut all = bundle.iter();
-                match (all.next(), all.next()) {
-                    (Some(id), None) if self.is_tunnel_of_ike(id) => Ok(Choice::By(Protection::Tunnel(id))),
-                    (Some(_), _) if self.has_raw => Ok(Choice::By(Protection::Whole(bundle))),
-                    _ => {
-                        self.drops.count(DropReason::NoTunnel);
-                        Err(())
-                    }
-                }
-            }
+            Ok(Output::Send(bundle)) => self.protection(bundle).map(Choice::By).ok_or_else(|| {
+                self.drops.count(DropReason::NoTunnel);
+            }),
             Err(error) => {
                 self.ipsec_drops.count(error.into());
                 Err(())
             }
         }
+    }
+
+    fn protection(&self, bundle: Bundle) -> Option<Protection> {
+        let mut all = bundle.iter();
+        match (all.next(), all.next()) {
+            (Some(id), None) if self.is_tunnel_of_ike(id) => Some(Protection::Tunnel(id)),
+            (Some(_), _) if self.has_raw => Some(Protection::Whole(bundle)),
+            _ => None,
+        }
+    }
+
+    /// An error that nothing carries goes with what answers the packet that it is about (RFC 4301 §6.2), if that is there.
+    fn choose_for_error(&self, packet: &[u8], traffic: &Traffic, now: Instant) -> Option<Protection> {
+        let answered = Traffic::of_return(packet)?;
+        let there = |traffic: &Traffic| {
+            let found = self.policies.output_policy_without_asking(&self.engine, traffic, None, now);
+            found.ok().and_then(|bundle| self.protection(bundle))
+        };
+        if there(traffic).is_some() { None } else { there(&answered) }
     }
 
     fn is_tunnel_of_ike(&self, id: AssociationId) -> bool {

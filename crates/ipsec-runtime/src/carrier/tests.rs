@@ -306,6 +306,27 @@ fn a_peer_in_anothers_name_is_not_heard() {
     assert_eq!(world.drops(1), ["not_selected"]);
 }
 
+/// RFC 4301 §6.2: the router itself is in neither network.
+#[test]
+fn a_routers_error_goes_with_what_answers_the_packet_that_it_is_about() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let router: std::net::Ipv6Addr = "2001:db8:ffff::1".parse().unwrap();
+    let error = |about: &[u8]| {
+        let mut out = [0; wire::icmp_error::MAX_LEN];
+        let reason = wire::icmp_error::Reason::PacketTooBig { mtu: 1280 };
+        let length = wire::icmp_error::build(reason, router.into(), about, &mut out).unwrap();
+        out[..length].to_vec()
+    };
+    let came = error(&datagram(inside(1, 9), inside(0, 1), 1200));
+    world.send(0, came.clone());
+    assert_eq!(world.arrived(1), [came]);
+    assert!(world.drops(0).is_empty() && world.drops(1).is_empty());
+    // About something that no tunnel has brought.
+    world.send(0, error(&datagram(inside(1, 9), router, 1200)));
+    assert!(world.arrived(1).is_empty());
+    assert_eq!(world.drops(0), ["not_keyed"]);
+}
+
 #[test]
 fn what_is_too_big_is_told_to_its_sender() {
     let mut world = World::new(Start::Always, [PORTS; 2]);

@@ -39,7 +39,10 @@ pub(super) enum Cipher {
     AesCbc256(Box<Aes256>),
     Aead(Box<LessSafeKey>, Zeroizing<[u8; 4]>),
     #[cfg(feature = "historic")]
-    DesCbc(Box<des::Des>),
+    DesCbc {
+        des: Box<des::Des>,
+        iv_length: usize,
+    },
 }
 
 impl Cipher {
@@ -53,7 +56,10 @@ impl Cipher {
             Encryption::AesGcm256 => Self::aead(&aead::AES_256_GCM, key)?,
             Encryption::ChaCha20Poly1305 => Self::aead(&aead::CHACHA20_POLY1305, key)?,
             #[cfg(feature = "historic")]
-            Encryption::DesCbc => Self::DesCbc(Box::new(des::Des::new_from_slice(key).ok()?)),
+            Encryption::DesCbc | Encryption::DesCbcIv32 => Self::DesCbc {
+                des: Box::new(des::Des::new_from_slice(key).ok()?),
+                iv_length: encryption.iv_length(),
+            },
         })
     }
 
@@ -79,8 +85,11 @@ impl Cipher {
                 Iv::of(&block)
             }
             Self::Aead(..) => Iv::of(&counter.to_be_bytes()),
+            // Half a block, encrypted and cut, would come twice long before the counter does (RFC 1829 §2).
             #[cfg(feature = "historic")]
-            Self::DesCbc(des) => {
+            Self::DesCbc { iv_length: 4, .. } => Iv::of(&(counter as u32).to_be_bytes()),
+            #[cfg(feature = "historic")]
+            Self::DesCbc { des, .. } => {
                 let mut block = counter.to_be_bytes();
                 des.encrypt_block((&mut block).into());
                 Iv::of(&block)
@@ -114,8 +123,8 @@ impl Cipher {
                 return Ok(Some(tag.as_ref().try_into().map_err(|_| Forged)?));
             }
             #[cfg(feature = "historic")]
-            Self::DesCbc(des) => {
-                cbc::Encryptor::inner_iv_slice_init(des.as_ref(), iv)
+            Self::DesCbc { des, .. } => {
+                cbc::Encryptor::inner_iv_slice_init(des.as_ref(), &des_iv(iv))
                     .map_err(|_| Forged)?
                     .encrypt_blocks_inout_mut(InOutBuf::from(data).into_chunks().0);
             }
@@ -141,14 +150,23 @@ impl Cipher {
                 key.open_in_place(nonce(salt, iv)?, Aad::from(associated), data).map_err(|_| Forged)?;
             }
             #[cfg(feature = "historic")]
-            Self::DesCbc(des) => {
-                cbc::Decryptor::inner_iv_slice_init(des.as_ref(), iv)
+            Self::DesCbc { des, .. } => {
+                cbc::Decryptor::inner_iv_slice_init(des.as_ref(), &des_iv(iv))
                     .map_err(|_| Forged)?
                     .decrypt_blocks_inout_mut(InOutBuf::from(data).into_chunks().0);
             }
         }
         Ok(())
     }
+}
+
+/// The IV of DES as it is sent, or half of one and its complement (RFC 1829 §2).
+#[cfg(feature = "historic")]
+fn des_iv(sent: &[u8]) -> [u8; 8] {
+    std::array::from_fn(|at| match sent.get(at) {
+        Some(byte) => *byte,
+        None => !sent.get(at.wrapping_sub(sent.len())).copied().unwrap_or_default(),
+    })
 }
 
 /// Salt and IV (RFC 4106 §4).

@@ -13,7 +13,7 @@
 //! | NULL | 2410 |
 //! | HMAC-SHA-256-128, -384-192, -512-256 | 4868 |
 //! | AES-GMAC, for AH, and for ESP with NULL | 4543 |
-//! | DES-CBC with a 64-bit IV, keyed MD5 (feature `historic`) | 1829, 1828 |
+//! | DES-CBC with an IV of 64 or 32 bits, keyed MD5 (feature `historic`) | 1829, 1828 |
 
 mod cipher;
 mod integrity;
@@ -241,6 +241,15 @@ impl AhTransform {
         self.authentication
     }
 
+    /// What of the headers before it the ICV covers.
+    pub(crate) fn coverage(&self) -> Coverage {
+        #[cfg(feature = "historic")]
+        if self.authentication.is_historic() {
+            return Coverage::Rfc1826;
+        }
+        Coverage::Rfc4302
+    }
+
     /// Whether there is a sequence number behind the SPI; RFC 1826 has none.
     pub fn has_sequence(&self) -> bool {
         !self.authentication.is_historic()
@@ -276,6 +285,14 @@ impl std::fmt::Debug for AhTransform {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "AhTransform({:?})", self.authentication)
     }
+}
+
+/// By which RFC fields of headers before AH are taken as zero.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Coverage {
+    Rfc4302,
+    #[cfg(feature = "historic")]
+    Rfc1826,
 }
 
 /// What a combined algorithm authenticates beside the payload: SPI and sequence number (RFC 4106 §5).

@@ -3,6 +3,9 @@
 /// Length of the IV of GCM, GMAC and ChaCha20-Poly1305, as sent: the part of the nonce that is not the salt.
 pub(super) const COUNTER_IV_LEN: usize = 8;
 
+/// The longest key of keyed MD5: a block of MD5. RFC 1828 §1.1 wants 128 bits and less, and encourages more.
+const MAX_KEYED_MD5_KEY: usize = 64;
+
 /// How a payload is hidden.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Encryption {
@@ -21,6 +24,9 @@ pub enum Encryption {
     /// DES-CBC with a 64-bit IV, in the packet format of RFC 1829: no sequence number, no ICV. Broken.
     #[cfg(feature = "historic")]
     DesCbc,
+    /// The same with a 32-bit IV: its other half is the complement (RFC 1829 §2).
+    #[cfg(feature = "historic")]
+    DesCbcIv32,
 }
 
 impl Encryption {
@@ -33,7 +39,7 @@ impl Encryption {
             Self::AesGcm128 => 16 + 4,
             Self::AesGcm256 | Self::ChaCha20Poly1305 => 32 + 4,
             #[cfg(feature = "historic")]
-            Self::DesCbc => 8,
+            Self::DesCbc | Self::DesCbcIv32 => 8,
         }
     }
 
@@ -44,7 +50,7 @@ impl Encryption {
 
     pub(super) const fn is_historic(self) -> bool {
         #[cfg(feature = "historic")]
-        return matches!(self, Self::DesCbc);
+        return matches!(self, Self::DesCbc | Self::DesCbcIv32);
         #[cfg(not(feature = "historic"))]
         false
     }
@@ -56,6 +62,8 @@ impl Encryption {
             Self::AesGcm128 | Self::AesGcm256 | Self::ChaCha20Poly1305 => COUNTER_IV_LEN,
             #[cfg(feature = "historic")]
             Self::DesCbc => 8,
+            #[cfg(feature = "historic")]
+            Self::DesCbcIv32 => 4,
         }
     }
 
@@ -64,7 +72,7 @@ impl Encryption {
         match self {
             Self::AesCbc128 | Self::AesCbc256 => 16,
             #[cfg(feature = "historic")]
-            Self::DesCbc => 8,
+            Self::DesCbc | Self::DesCbcIv32 => 8,
             _ => 4,
         }
     }
@@ -91,7 +99,7 @@ pub enum Authentication {
 }
 
 impl Authentication {
-    /// Bytes of the key, those of the salt included; of an algorithm that takes several lengths, the shortest.
+    /// Bytes of the key, those of the salt included; of keyed MD5, which takes others, one that suits it.
     pub const fn key_length(self) -> usize {
         match self {
             Self::None => 0,
@@ -100,7 +108,6 @@ impl Authentication {
             Self::HmacSha512 => 64,
             Self::AesGmac128 => 16 + 4,
             Self::AesGmac256 => 32 + 4,
-            // RFC 1828 §1: keys may be of any length, those of less than 128 bits are not to be used.
             #[cfg(feature = "historic")]
             Self::KeyedMd5 => 16,
         }
@@ -109,7 +116,7 @@ impl Authentication {
     /// Whether a key of so many bytes, those of the salt included, is one of this algorithm.
     pub const fn accepts_key_length(self, length: usize) -> bool {
         if self.is_historic() {
-            return length >= self.key_length() && length <= 64;
+            return matches!(length, 1..=MAX_KEYED_MD5_KEY);
         }
         length == self.key_length()
     }

@@ -85,6 +85,27 @@ fn chacha20_poly1305_as_in_rfc_7634_appendix_a() {
     );
 }
 
+#[test]
+fn chacha20_poly1305_as_in_rfc_8439_section_2_8_2() {
+    let cipher = Cipher::new(
+        Encryption::ChaCha20Poly1305,
+        &bytes("808182838485868788898a8b8c8d8e8f909192939495969798999a9b9c9d9e9f 07000000"),
+    )
+    .unwrap();
+    let plain = "Ladies and Gentlemen of the class of '99: If I could offer you only one tip for the future, \
+                 sunscreen would be it.";
+    let mut data = plain.as_bytes().to_vec();
+    let tag = cipher.encrypt(&bytes("4041424344454647"), &bytes("50515253c0c1c2c3c4c5c6c7"), &mut data);
+    assert_eq!(hex::encode(tag.unwrap().unwrap()), "1ae10b594f09e26a7e902ecbd0600691");
+    assert_eq!(
+        hex::encode(&data),
+        "d31a8d34648e60db7b86afbc53ef7ec2a4aded51296e08fea9e2b5a736ee62d6\
+         3dbea45e8ca9671282fafb69da92728b1a71de0a9e060b2905d6a5b67ecd3b36\
+         92ddbd7f2d778b8c9803aee328091b58fab324e4fad675945585808b4831d7bc\
+         3ff4def08e4b7a9de576d26586cec64b6116"
+    );
+}
+
 /// Ciphertext of CBC, without the ICV that the vectors do not have.
 fn cbc(cipher_key: &str, iv: &str, plain: &str) -> String {
     let encryption =
@@ -423,10 +444,35 @@ mod historic {
         assert_eq!(data, b"Now is the time for all ");
     }
 
+    /// RFC 1829 §2, §3.1: half an IV is followed by its complement, and the payload begins behind what is sent of it.
+    #[test]
+    fn half_an_iv_of_des_is_the_whole_one_with_its_complement() {
+        let des = |encryption, iv: &str| {
+            let transform =
+                EspTransform::new(encryption, &key("0123456789abcdef"), Authentication::None, &Key::empty());
+            sealed(&transform.unwrap(), "00001234", None, iv, &hex::encode("Now is the time for all "))
+        };
+        let half = des(Encryption::DesCbcIv32, "12345678");
+        assert_eq!(half, des(Encryption::DesCbc, "12345678edcba987"));
+        assert_ne!(half, des(Encryption::DesCbc, "1234567812345678"));
+        let cipher = Cipher::new(Encryption::DesCbcIv32, &bytes("0123456789abcdef")).unwrap();
+        let ivs: std::collections::HashSet<Vec<u8>> =
+            (0..200_000).map(|counter| cipher.iv(counter).bytes().to_vec()).collect();
+        assert_eq!(ivs.len(), 200_000);
+    }
+
+    /// RFC 1828 §1.1.
+    #[test]
+    fn keys_of_keyed_md5_may_be_shorter_than_128_bits_and_longer() {
+        let with = |length| AhTransform::new(Authentication::KeyedMd5, &Key::new(&vec![3; length])).is_ok();
+        assert!((1..=64).all(with));
+        assert!(!with(0) && !with(65));
+    }
+
     #[test]
     fn keyed_md5_is_md5_over_filled_key_data_and_key() {
         use md5::{Digest, Md5};
-        for length in [16, 20, 55, 56, 63, 64] {
+        for length in [1, 15, 16, 20, 55, 56, 63, 64] {
             let key = vec![3; length];
             // MD5's own filling, written down by its definition (RFC 1321 §3.1, §3.2).
             let mut whole = key.clone();

@@ -14,6 +14,9 @@ const NULL_AES_GMAC: u8 = 23;
 const CHACHA20_POLY1305: u8 = 28;
 #[cfg(feature = "historic")]
 const DES_CBC: u8 = 2;
+/// That of ISAKMP (RFC 2407 §4.4.4), as those of Linux are.
+#[cfg(feature = "historic")]
+const DES_IV32: u8 = 8;
 
 const HMAC_SHA_256: u8 = 5;
 const HMAC_SHA_384: u8 = 6;
@@ -54,6 +57,8 @@ pub(super) fn esp(
         (CHACHA20_POLY1305, _) => Encryption::ChaCha20Poly1305,
         #[cfg(feature = "historic")]
         (DES_CBC, _) => Encryption::DesCbc,
+        #[cfg(feature = "historic")]
+        (DES_IV32, _) => Encryption::DesCbcIv32,
         _ => return Err(TransformError::KeyLength),
     };
     let authentication = by_number(authentication).ok_or(TransformError::Combination)?;
@@ -106,6 +111,8 @@ pub(crate) fn numbers(transform: &Transform) -> (u8, u8) {
                 Encryption::ChaCha20Poly1305 => (0, CHACHA20_POLY1305),
                 #[cfg(feature = "historic")]
                 Encryption::DesCbc => (0, DES_CBC),
+                #[cfg(feature = "historic")]
+                Encryption::DesCbcIv32 => (0, DES_IV32),
             }
         }
     }
@@ -121,6 +128,8 @@ pub fn encryption_name(number: u8) -> Option<&'static str> {
         CHACHA20_POLY1305 => "chacha20-poly1305",
         #[cfg(feature = "historic")]
         DES_CBC => "des-cbc",
+        #[cfg(feature = "historic")]
+        DES_IV32 => "des-32iv",
         _ => return None,
     })
 }
@@ -175,7 +184,7 @@ pub(super) fn supported_authentication(is_ah: bool) -> Vec<Algorithm> {
     if is_ah {
         supported.extend([algorithm(AES_128_GMAC, 8, 160, 160), algorithm(AES_256_GMAC, 8, 288, 288)]);
         #[cfg(feature = "historic")]
-        supported.push(algorithm(KEYED_MD5, 0, 128, 512));
+        supported.push(algorithm(KEYED_MD5, 0, 8, 512));
     }
     supported
 }
@@ -190,6 +199,8 @@ pub(super) fn supported_encryption() -> Vec<Algorithm> {
         algorithm(NULL, 0, 0, 0),
         #[cfg(feature = "historic")]
         algorithm(DES_CBC, 8, 64, 64),
+        #[cfg(feature = "historic")]
+        algorithm(DES_IV32, 4, 64, 64),
     ]
 }
 

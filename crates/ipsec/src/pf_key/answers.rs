@@ -43,6 +43,8 @@ pub(super) enum Errno {
     Exists = 17,
     /// `EINVAL`: malformed, or what it says does not go together.
     Invalid = 22,
+    /// `EMSGSIZE`: the message is not as long as it says (RFC 2367 §2.1).
+    Length = 90,
     /// `ENOBUFS`: the table is full.
     Full = 105,
 }

@@ -138,7 +138,7 @@ pub struct Extensions {
     pub nat_t_original_address: Option<Address>,
 }
 
-/// Why bytes are no message: all the same to its sender, who gets `EINVAL`.
+/// Why bytes are no message. Their sender gets `EMSGSIZE` for [`Length`](Self::Length), and `EINVAL` for all others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum MessageError {
     /// Its length is not what it says, or too much.
@@ -150,6 +150,9 @@ pub enum MessageError {
     /// It is of a type that is not served.
     #[error("a message type that is not served")]
     Type,
+    /// The extensions are not as long as the message.
+    #[error("the extensions do not end where the message does")]
+    Extensions,
     /// An extension is shorter than its type needs, or has a value that its type has not.
     #[error("an extension of type {0} is malformed")]
     Extension(u16),
@@ -177,13 +180,13 @@ impl Message {
         let mut extensions = Extensions::default();
         while !rest.is_empty() {
             let reader = Reader(rest);
-            let units = reader.u16(0).ok_or(MessageError::Length)?;
-            let kind = reader.u16(2).ok_or(MessageError::Length)?;
+            let units = reader.u16(0).ok_or(MessageError::Extensions)?;
+            let kind = reader.u16(2).ok_or(MessageError::Extensions)?;
             let length = usize::from(units) * UNIT;
             if length == 0 {
-                return Err(MessageError::Length);
+                return Err(MessageError::Extensions);
             }
-            let (extension, behind) = rest.split_at_checked(length).ok_or(MessageError::Length)?;
+            let (extension, behind) = rest.split_at_checked(length).ok_or(MessageError::Extensions)?;
             extensions.read(kind, Reader(extension))?;
             rest = behind;
         }

@@ -6,7 +6,8 @@
 //! | `GETSPI`, `UPDATE`, `ADD`, `DELETE`, `FLUSH` | all daemons, without keys; an error the asker alone |
 //! | `GET`, `DUMP` | the asker |
 //! | `REGISTER` | those registered for the protocol |
-//! | `ACQUIRE`, `EXPIRE` from the engine | those registered for the protocol |
+//! | `ACQUIRE` from the engine | those registered for the protocol |
+//! | `EXPIRE` | all daemons |
 //! | `ACQUIRE` with an error from a daemon | nobody: what waits is dropped |
 //! | `X_SPDADD`, `X_SPDDELETE`, `X_SPDFLUSH` | all daemons |
 //! | `X_SPDDUMP` | the asker |
@@ -37,7 +38,7 @@ use crate::policy::PolicyDatabase;
 use crate::request::{DaemonId, Request};
 use answers::{Answer, Errno};
 use extension::{Lifetime, Sa};
-use message::{Extensions, Message, MessageType, state};
+use message::{Extensions, Message, MessageError, MessageType, state};
 
 pub use algorithms::{authentication_name, encryption_name};
 pub use answers::{Clock, MANUAL_REQUEST_ID_MAX};
@@ -108,9 +109,13 @@ impl PfKey {
         random: &mut impl Random,
         clock: Clock,
     ) -> usize {
-        let Ok(message) = Message::parse(bytes) else {
-            self.refuse(from, bytes);
-            return 0;
+        let message = match Message::parse(bytes) {
+            Ok(message) => message,
+            Err(error) => {
+                let is_length = error == MessageError::Length;
+                self.refuse(from, bytes, if is_length { Errno::Length } else { Errno::Invalid });
+                return 0;
+            }
         };
         if message.message_type == MessageType::Promiscuous {
             self.listen(from, &message);
@@ -140,18 +145,18 @@ impl PfKey {
         0
     }
 
-    /// Tells the daemons that are registered of what the engine has to say. The host takes events out of the engine, since a
+    /// Tells the daemons of what the engine has to say: those that are registered of what is to be made, all of what ends
+    /// (RFC 2367 §3.1.8). The host takes events out of the engine, since a
     /// daemon of its own, without PF_KEY, may want them, too.
     pub fn tell(&mut self, event: &Event, engine: &KeyEngine, clock: Clock) {
-        let (protocol, message) = match event {
+        match event {
             Event::Acquire { acquire, request } => {
-                (request.service.protocol(), acquire_message(*acquire, request))
+                let registered: Vec<_> = engine.daemons(request.service.protocol()).collect();
+                self.send(|daemon| registered.contains(&daemon), &acquire_message(*acquire, request));
             }
-            Event::SoftExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Soft, clock)),
-            Event::HardExpired(ended) => (ended.name.protocol, expire_message(ended, Age::Hard, clock)),
-        };
-        let registered: Vec<_> = engine.daemons(protocol).collect();
-        self.send(|daemon| registered.contains(&daemon), &message);
+            Event::SoftExpired(ended) => self.send(|_| true, &expire_message(ended, Age::Soft, clock)),
+            Event::HardExpired(ended) => self.send(|_| true, &expire_message(ended, Age::Hard, clock)),
+        }
     }
 
     /// What is to be handed to a daemon next.
@@ -214,11 +219,11 @@ impl PfKey {
         socket.push(answer.to_bytes());
     }
 
-    /// Answers what is no message with its own header and `EINVAL`, if it has one.
-    fn refuse(&mut self, from: DaemonId, bytes: &[u8]) {
+    /// Answers what is no message with its own header and an error, if it has one.
+    fn refuse(&mut self, from: DaemonId, bytes: &[u8], errno: Errno) {
         let Some((header, _)) = bytes.split_first_chunk::<16>() else { return };
         let mut error = header.to_vec();
-        error[2] = Errno::Invalid as u8;
+        error[2] = errno as u8;
         error[4..6].copy_from_slice(&2u16.to_ne_bytes());
         if let Some(socket) = self.socket_mut(from) {
             socket.push(error);

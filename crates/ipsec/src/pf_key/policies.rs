@@ -155,6 +155,10 @@ fn which(given: &Extensions) -> Option<(Direction, Selector)> {
                 0 => Some(0..=u8::MAX),
                 number => u8::try_from(number).ok().map(|number| number..=number),
             };
+            // A code is one of a type.
+            if source.port == 0 {
+                return None;
+            }
             Upper::Icmp { protocol, types: range(source.port)?, codes: range(destination.port)? }
         }
         protocol => {

@@ -415,6 +415,10 @@ fn upper(word: &Word, source: Range, destination: Range) -> Result<Upper, Syntax
     match (protocol, icmp) {
         (Some(protocol), Some(icmp)) if is_icmp => {
             let (kind, code) = icmp.split_once(',').unwrap_or((icmp, "any"));
+            // RFC 4301 §4.4.1.1 has no way to say so.
+            if kind == "any" && code != "any" {
+                return Err(word.error("a code is one of a type", "name the type, too, or leave both out"));
+            }
             let range = |text: &str| match text {
                 "any" => Ok(0..=u8::MAX),
                 number => number.parse().map(|number: u8| number..=number).map_err(|_| {

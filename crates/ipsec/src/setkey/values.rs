@@ -130,7 +130,9 @@ pub(super) fn encryption(
         #[cfg(feature = "historic")]
         ("des-cbc", 8) => (Encryption::DesCbc, None),
         #[cfg(feature = "historic")]
-        ("des-cbc", _) => return Err(wrong_length("8")),
+        ("des-32iv", 8) => (Encryption::DesCbcIv32, None),
+        #[cfg(feature = "historic")]
+        ("des-cbc" | "des-32iv", _) => return Err(wrong_length("8")),
         (other, _) => {
             return Err(word.error(
                 format!("“{other}” is no encryption algorithm here"),
@@ -149,7 +151,7 @@ pub(super) fn authentication(word: &Word, key_length: usize) -> Result<Authentic
         ("aes-gmac", 36) => (Authentication::AesGmac256, "36"),
         ("aes-gmac", _) => (Authentication::AesGmac128, "20 or 36 (the last 4 are the salt)"),
         #[cfg(feature = "historic")]
-        ("keyed-md5", _) => (Authentication::KeyedMd5, "16 to 64"),
+        ("keyed-md5", _) => (Authentication::KeyedMd5, "1 to 64"),
         (other, _) => {
             return Err(word.error(
                 format!("“{other}” is no authentication algorithm here"),

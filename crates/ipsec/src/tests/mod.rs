@@ -9,6 +9,7 @@ mod payloads;
 mod policies;
 mod scapy;
 mod setkey_files;
+mod vectors;
 
 use std::net::IpAddr;
 use std::time::Instant;
@@ -52,7 +53,11 @@ pub(super) fn suites() -> Vec<Suite> {
     }
     suites.extend([Suite::Ah(AesGmac128), Suite::Ah(AesGmac256)]);
     #[cfg(feature = "historic")]
-    suites.extend([Suite::Esp(Encryption::DesCbc, None), Suite::Ah(Authentication::KeyedMd5)]);
+    suites.extend([
+        Suite::Esp(Encryption::DesCbc, None),
+        Suite::Esp(Encryption::DesCbcIv32, None),
+        Suite::Ah(Authentication::KeyedMd5),
+    ]);
     suites
 }
 
@@ -60,7 +65,8 @@ impl Suite {
     fn is_historic(self) -> bool {
         match self {
             #[cfg(feature = "historic")]
-            Self::Esp(Encryption::DesCbc, _) | Self::Ah(Authentication::KeyedMd5) => true,
+            Self::Esp(Encryption::DesCbc | Encryption::DesCbcIv32, _)
+            | Self::Ah(Authentication::KeyedMd5) => true,
             _ => false,
         }
     }

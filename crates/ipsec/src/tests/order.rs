@@ -313,6 +313,81 @@ fn checksums_inside_are_made_right_for_the_addresses_that_a_nat_has_given() {
     }
 }
 
+/// RFC 7296 §2.23: once both ends know NATs, each takes both forms at any time.
+#[test]
+fn esp_in_udp_and_without_is_taken_whichever_was_agreed_on() {
+    let in_udp = Some(UdpEncapsulation { source_port: 4500, destination_port: 4500 });
+    for is_ipv6 in [false, true] {
+        for (sent, agreed) in [(in_udp, None), (None, in_udp)] {
+            let make = |encapsulation| Parameters {
+                encapsulation,
+                ..parameters(GCM, Mode::Tunnel, is_ipv6, is_ipv6)
+            };
+            let mut sender = Pair::new(|| make(sent));
+            let mut engine = crate::key_engine::KeyEngine::new();
+            let now = sender.now;
+            engine.add(make(agreed), None, now).unwrap();
+            let plain = packet(is_ipv6, 20);
+            let mut sealed = sender.seal(&plain).unwrap();
+            let length = sealed.len();
+            let mut place = PacketBuffer::new(&mut sealed, 0..length).unwrap();
+            let opened =
+                crate::processing::open(&mut engine, &mut place, Default::default(), Some(4500), now)
+                    .unwrap();
+            assert!(matches!(opened, crate::processing::Step::Opened(_)));
+            assert_eq!(place.packet(), plain);
+        }
+    }
+}
+
+/// RFC 4301 §6.2.
+#[test]
+fn a_routers_error_about_what_an_association_is_for_comes_through_and_about_other_things_does_not() {
+    use wire::icmp_error::{self, Reason};
+    for is_ipv6 in [false, true] {
+        let (there, here) = hosts(is_ipv6);
+        let (router, stranger): (IpAddr, IpAddr) = if is_ipv6 {
+            ("2001:db8:e::1".parse().unwrap(), "2001:db8:e::2".parse().unwrap())
+        } else {
+            ("192.0.2.77".parse().unwrap(), "192.0.2.78".parse().unwrap())
+        };
+        // What the receiving end has sent, or is said to have sent.
+        let sent = |from: IpAddr, to: IpAddr| {
+            let mut bytes = packet(is_ipv6, 1200);
+            let (at, length) = if is_ipv6 { (8, 16) } else { (12, 4) };
+            let octets = |address| match address {
+                IpAddr::V4(v4) => v4.octets().to_vec(),
+                IpAddr::V6(v6) => v6.octets().to_vec(),
+            };
+            bytes[at..at + length].copy_from_slice(&octets(from));
+            bytes[at + length..at + 2 * length].copy_from_slice(&octets(to));
+            bytes
+        };
+        let error = |about: &[u8]| {
+            let mut out = [0; icmp_error::MAX_LEN];
+            let length =
+                icmp_error::build(Reason::PacketTooBig { mtu: 1280 }, router, about, &mut out).unwrap();
+            out[..length].to_vec()
+        };
+        for (about, comes_through) in
+            [(sent(here, there), true), (sent(here, stranger), false), (sent(stranger, there), false)]
+        {
+            let mut pair = Pair::new(|| parameters(GCM, Mode::Tunnel, is_ipv6, true));
+            let plain = error(&about);
+            let sealed = pair.seal(&plain).unwrap();
+            let (opened, marks) = pair.open(&sealed).unwrap();
+            assert_eq!((opened, marks.decrypted_from_tunnel), (plain, comes_through), "{is_ipv6}");
+        }
+        // It goes to whoever has sent what it quotes, and nobody else.
+        let mut elsewhere = error(&sent(here, there));
+        let last = if is_ipv6 { 39 } else { 19 };
+        elsewhere[last] ^= 1;
+        let mut pair = Pair::new(|| parameters(GCM, Mode::Tunnel, is_ipv6, true));
+        let sealed = pair.seal(&elsewhere).unwrap();
+        assert_eq!(pair.open(&sealed).unwrap().1, Marks::NONE);
+    }
+}
+
 #[test]
 fn an_association_is_for_packets_that_any_of_its_selectors_selects() {
     let selectors = ["2001:db8:c::/48", "2001:db8:a::/48"].map(|from| {

@@ -38,6 +38,29 @@ fn what_one_form_seals_the_other_opens() {
     }
 }
 
+/// RFC 4303 §2.6.
+#[test]
+fn a_dummy_is_as_long_as_a_packet_and_dropped_without_an_error_of_its_own() {
+    for suite in tunnels() {
+        let mut pair = Pair::of(suite, Mode::Tunnel);
+        let now = pair.now;
+        for length in [0, 1, 40, 1400] {
+            let real = sealed(&mut pair.sender, &packet(true, length), now);
+            let mut dummy = vec![0xee; real.len()];
+            tunnel_payload::seal_dummy(&mut pair.sender, &mut dummy, now).unwrap();
+            let opened = tunnel_payload::open(&mut pair.receiver, &mut dummy.clone(), Ecn::NotEct, now);
+            assert_eq!(opened, Err(OpenError::Dummy), "{suite:?}");
+            if !suite.is_historic() {
+                let again = tunnel_payload::open(&mut pair.receiver, &mut dummy, Ecn::NotEct, now);
+                assert_eq!(again, Err(OpenError::Replay(ReplayError::Replayed)));
+            }
+        }
+        let room = tunnel_payload::sealed_length(&pair.sender, 100).unwrap();
+        let refused = tunnel_payload::seal_dummy(&mut pair.sender, &mut vec![0; room + 1], now);
+        assert_eq!(refused, Err(SealError::NoRoom(crate::packet_buffer::NoRoom)));
+    }
+}
+
 #[test]
 fn the_largest_packet_that_fits_fits_and_no_larger_one() {
     for suite in tunnels() {

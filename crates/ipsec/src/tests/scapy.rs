@@ -41,6 +41,8 @@ fn what_scapy_has_not_is_compared_with_the_texts_of_the_rfcs() {
         Suite::Ah(Authentication::KeyedMd5) => Some(("NULL", "KEYED-MD5")),
         #[cfg(feature = "historic")]
         Suite::Esp(Encryption::DesCbc, _) => Some(("DES-CBC", "NULL")),
+        #[cfg(feature = "historic")]
+        Suite::Esp(Encryption::DesCbcIv32, _) => Some(("DES-CBC-IV32", "NULL")),
         _ => None,
     };
     let module = "cryptography.hazmat.primitives.ciphers.aead";
@@ -174,7 +176,7 @@ fn names(suite: Suite) -> Option<(&'static str, &'static str)> {
                 Encryption::AesGcm128 | Encryption::AesGcm256 => "AES-GCM",
                 Encryption::ChaCha20Poly1305 => "CHACHA20-POLY1305",
                 #[cfg(feature = "historic")]
-                Encryption::DesCbc => return None,
+                Encryption::DesCbc | Encryption::DesCbcIv32 => return None,
             };
             Some((encryption, authentication(name)?))
         }

@@ -133,6 +133,10 @@ fn what_is_wrong_is_said_with_line_column_and_remedy() {
             "line 1, column 22: ports are those of a protocol; write tcp or udp instead of any",
         ),
         (
+            "spdadd ::/0 ::/0 icmp6,any,4 -P out none;",
+            "line 1, column 18: a code is one of a type; name the type, too, or leave both out",
+        ),
+        (
             "spdadd ::/0 ::/0 any -P fwd none;",
             "line 1, column 25: “fwd” is no direction here; write in or out; in is also for what passes through",
         ),

@@ -12,7 +12,7 @@ use ike::crypto::encryption::{Encryption as IkeEncryption, Integrity};
 use ike::crypto::secret::Secret;
 use ike::event::{ChildAssociation, ChildKeys, Event, Path};
 use ike::message::body::Identity;
-use ike::negotiation::ChildProtocol;
+use ike::negotiation::{ChildIntegrity, ChildProtocol};
 use ike::numbers::{IkeSpi, Spi as ChildSpi};
 use ike::random::Random;
 use ike::{Endpoint, NAT_PORT};
@@ -166,7 +166,7 @@ fn config(way: &Way) -> Config {
     if way.suite.protocol() == Protocol::Ah {
         child.algorithms.protocol = ChildProtocol::Ah;
         child.algorithms.encryption.clear();
-        child.algorithms.integrity = vec![Integrity::HmacSha256];
+        child.algorithms.integrity = vec![Integrity::HmacSha256.into()];
     }
     peer.children.push(child);
     Config::new(vec![peer])
@@ -194,7 +194,7 @@ fn parameters(child: &ChildAssociation) -> [Parameters; 2] {
 fn transform(child: &ChildAssociation, keys: &ChildKeys) -> Transform {
     let authentication = match child.suite.integrity {
         None => Authentication::None,
-        Some(Integrity::HmacSha256) => Authentication::HmacSha256,
+        Some(ChildIntegrity::Hmac(Integrity::HmacSha256)) => Authentication::HmacSha256,
         Some(other) => panic!("{other:?} was not offered"),
     };
     let [cipher, integrity] = [&keys.encryption, &keys.integrity].map(|secret| Key::new(secret.as_bytes()));

@@ -1,7 +1,7 @@
 //! What goes without UDP, in transport mode, by AH, or by hand.
 
 use ike::crypto::encryption::Integrity;
-use ike::negotiation::{ChildAlgorithms, ChildProtocol};
+use ike::negotiation::{ChildAlgorithms, ChildIntegrity, ChildProtocol};
 use ipsec::level::Level;
 use ipsec::policy::{Action, Rule};
 use ipsec::selector::Selector;
@@ -107,24 +107,26 @@ fn two_hosts_talk_in_transport_mode_with_and_without_udp() {
 
 #[test]
 fn two_hosts_talk_by_ah_and_keep_talking_when_keys_are_replaced() {
-    let ah = |child: &mut ChildConfig| {
-        transport(child);
-        child.algorithms = ChildAlgorithms {
-            protocol: ChildProtocol::Ah,
-            encryption: Vec::new(),
-            integrity: vec![Integrity::HmacSha256],
-            ..ChildAlgorithms::default()
+    for integrity in [Integrity::HmacSha256.into(), ChildIntegrity::AesGmac128, ChildIntegrity::AesGmac256] {
+        let ah = |child: &mut ChildConfig| {
+            transport(child);
+            child.algorithms = ChildAlgorithms {
+                protocol: ChildProtocol::Ah,
+                encryption: Vec::new(),
+                integrity: vec![integrity],
+                ..ChildAlgorithms::default()
+            };
         };
-    };
-    let levels = Levels { authentication: Level::Require, ..Levels::NONE };
-    // AH goes without UDP whatever the ends want for ESP.
-    let mut world = world(true, ah, levels);
-    for _ in 0..70 {
-        assert_eq!(crosses(&mut world, 0), [protocol::AUTHENTICATION]);
-        assert_eq!(crosses(&mut world, 1), [protocol::AUTHENTICATION]);
-        world.pass(60);
+        let levels = Levels { authentication: Level::Require, ..Levels::NONE };
+        // AH goes without UDP whatever the ends want for ESP.
+        let mut world = world(true, ah, levels);
+        for _ in 0..70 {
+            assert_eq!(crosses(&mut world, 0), [protocol::AUTHENTICATION]);
+            assert_eq!(crosses(&mut world, 1), [protocol::AUTHENTICATION]);
+            world.pass(60);
+        }
+        assert!(world.drops(0).is_empty() && world.drops(1).is_empty());
     }
-    assert!(world.drops(0).is_empty() && world.drops(1).is_empty());
 }
 
 #[test]
