@@ -30,6 +30,7 @@ mod received;
 mod recent;
 mod reconfigure;
 mod report;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -57,6 +58,7 @@ pub use event::{Ends, Event, NotReached, RemoteIndex};
 pub use received::Received;
 use recent::Recent;
 pub use reconfigure::Kept;
+use strangers::Strangers;
 
 /// IKE's name among key daemons.
 const IKE: DaemonId = DaemonId(0);
@@ -89,6 +91,7 @@ pub struct Carrier<R> {
     late: VecDeque<(Instant, u32)>,
     ports: Ports,
     recent: Recent,
+    strangers: Strangers,
     /// MTU of the ways to remotes, where it is known; else that of the device that they leave by.
     path_mtus: HashMap<IpAddr, u16>,
     link_mtu: u16,
@@ -158,6 +161,7 @@ impl<R: Random> Carrier<R> {
             late: VecDeque::new(),
             ports,
             recent: Recent::default(),
+            strangers: Strangers::default(),
             path_mtus: HashMap::new(),
             link_mtu: ETHERNET,
             own,
