@@ -229,8 +229,8 @@ fn datagram(source: std::net::Ipv6Addr, destination: std::net::Ipv6Addr, payload
 #[test]
 fn wrong_keys_are_counted_each_and_told_of_from_time_to_time() {
     let mut configs = [config(0, Start::Always, PORTS), config(1, Start::Wait, PORTS)];
-    let key = || Authentication::SharedKey(Secret::new(b"another".to_vec()));
-    configs[0].ike.peers[0].authentication = key();
+    let key = Secret::new(b"another".to_vec());
+    configs[0].ike.peers[0].authentication = Authentication::SharedKey(key);
     let mut world = World::of(configs, [PORTS; 2]);
     world.pass(120);
     assert!(!world.is_up(1));
