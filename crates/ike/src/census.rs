@@ -99,9 +99,9 @@ impl Census {
 }
 
 /// Of IPv6, whoever has one address has the others of its /64, too.
-fn source(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
+pub(crate) fn source(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => v4.into(),
         IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
     }
 }

@@ -167,17 +167,18 @@ pub(crate) struct ChildOffer {
 
 impl ChildOffer {
     /// An offer of a child as it is configured; none if there is no such child. `group` is what its own key exchange
-    /// begins with: the first one of the configuration, if it is not said, and none at all in IKE_AUTH.
+    /// begins with: the first one of the configuration, if it is not said, and none at all in IKE_AUTH. `spi` is what
+    /// packets are to come in with.
     pub(crate) fn new(
         peer: &PeerConfig,
         path: Path,
         index: ChildIndex,
         in_auth: bool,
         group: Option<Group>,
+        spi: Spi,
         context: &mut Context<'_>,
     ) -> Option<Self> {
         let config = peer.children.get(index.0)?;
-        let spi = context.spis.next();
         let proposals = offer_child(&config.algorithms, &spi.0.to_be_bytes(), !in_auth);
         let group = group.or(config.algorithms.groups.first().copied()).filter(|_| !in_auth);
         let (local, remote) = selectors(peer, config, path, &[]);

@@ -19,8 +19,12 @@ wire::drop_reasons! {
     OutsideWindow = "outside_window",
     /// A response to nothing that was asked.
     Unexpected = "unexpected",
-    /// More half-open IKE SAs than are kept.
+    /// More half-open IKE SAs with one address, or one /64 of IPv6, than are kept.
     TooManyHalfOpen = "too_many_half_open",
+    /// A half-open IKE SA that gave way to a newer one.
+    GaveWay = "gave_way",
+    /// An IKE_AUTH that does not prove an identity: a wrong key, or nobody who is configured.
+    AuthenticationFailed = "authentication_failed",
     /// More IKE SAs than are kept.
     TooManyIkeSas = "too_many_ike_sas",
     /// More IKE SAs with one address, or one /64 of IPv6, than are kept.
@@ -31,6 +35,8 @@ wire::drop_reasons! {
     NoCookie = "no_cookie",
     /// An IKE_SA_INIT that cannot be agreed to: it was answered with the reason.
     Refused = "refused",
+    /// More answers to one IKE_SA_INIT than are followed up: all but one of them are forged.
+    TooManyAnswers = "too_many_answers",
     /// A fragment that contradicts the others of its message, or of more than are taken.
     BadFragment = "bad_fragment",
 }

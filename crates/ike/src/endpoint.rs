@@ -21,15 +21,12 @@ use crate::message::body::Identity;
 use crate::message::{Header, Message, ParseError};
 use crate::numbers::{ExchangeType, IkeSpi, NotifyType, Spi};
 use crate::output::{Context, NON_ESP_MARKER, Output, Transmit};
+pub use crate::places::{MAX_HALF_OPEN, MAX_HALF_OPEN_OF_SOURCE};
 use crate::random::{Random, Spis};
 use crate::responder::{Accepted, HalfOpen, stateless_answer};
 use crate::sa::{FollowUp, Heritage, IkeSa, State, Task};
 use crate::table::{Entry, Table};
 pub use crate::table::{MAX_IKE_SAS, MAX_OF_IDENTITY};
-
-/// Initiators that have not authenticated themselves. With cookies, each has shown that it receives at its address; with
-/// this many, further ones have to wait. Each takes some 2 KiB, and at the very most 40 KiB, when it sends fragments.
-pub const MAX_HALF_OPEN: usize = 1024;
 
 /// Length of an answer of one notify with a byte of data: nothing shorter is answered, so that nobody is flooded through us.
 const SHORT_ANSWER: usize = 37;
@@ -265,7 +262,7 @@ impl<R: Random> Endpoint<R> {
 
     /// Initiators that have not authenticated themselves so far.
     pub fn half_open(&self) -> usize {
-        self.table.half_open()
+        self.table.places.len()
     }
 
     fn begin(&mut self, now: Instant, wanted: Wanted) -> Result<IkeSpi, AskError> {
@@ -403,20 +400,25 @@ impl<R: Random> Endpoint<R> {
             Some(Entry::Established(_)) => return context.out.drops.count(DropReason::OutsideWindow),
             _ => {}
         }
-        if self.table.half_open() >= MAX_HALF_OPEN {
+        let address = path.remote.ip();
+        if !self.table.places.is_open_to(address, now) {
             return context.out.drops.count(DropReason::TooManyHalfOpen);
         }
         if self.table.is_full() {
             return context.out.drops.count(DropReason::TooManyIkeSas);
         }
-        if self.table.census.of_source(path.remote.ip()) >= MAX_OF_SOURCE {
+        if self.table.census.of_source(address) >= MAX_OF_SOURCE {
             return context.out.drops.count(DropReason::TooManyOfSource);
         }
-        let demanded = self.table.half_open() >= context.config.cookies_from;
+        let demanded = self.table.places.demand_cookie(address, context.config.cookies_from);
         let cookies = demanded.then_some(&mut self.cookies);
         match HalfOpen::answer_init(message, path, cookies, &mut context) {
             Err(reason) => context.out.drops.count(reason),
             Ok(half_open) => {
+                if let Some(other) = self.table.places.gives_way_to(address) {
+                    context.out.drops.count(DropReason::GaveWay);
+                    self.table.forget(other);
+                }
                 // The same initiator may have begun anew, with a cookie or another group. What came of its earlier request
                 // stays for its time: this one may be somebody else's.
                 let own = half_open.spi();
@@ -529,7 +531,7 @@ impl<R: Random> Endpoint<R> {
 
 impl<R> std::fmt::Debug for Endpoint<R> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.table.len(), self.table.half_open())
+        write!(f, "Endpoint({} IKE SAs, {} half-open)", self.table.len(), self.table.places.len())
     }
 }
 

@@ -3,6 +3,10 @@
 //! What comes before that is not protected, so no answer to IKE_SA_INIT is final: each plausible one makes a *candidate*,
 //! and the first candidate that proves to be the other end is the IKE SA (§2.4). A refusal only makes the attempt end
 //! sooner, if nothing better comes.
+//!
+//! Somebody who sees the request can forge any number of answers before the genuine one comes. Each time that IKE_SA_INIT
+//! is sent begins a *round*: the answers to it all have the same chance to be among the candidates, whichever comes first,
+//! and those of earlier rounds give way to them. The genuine one comes again in each round.
 
 use std::time::{Duration, Instant};
 
@@ -21,14 +25,18 @@ use crate::message::proposal::{self, Proposal};
 use crate::message::{Header, Message, ParseError, Payloads};
 use crate::nat;
 use crate::negotiation::{choose_ike, is_choice_of, offer_ike};
-use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
+use crate::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType, Spi};
 use crate::output::Context;
-use crate::random;
+use crate::random::{self, Random};
 use crate::sa::{Begin, IkeSa, Mobility, NONCE, TRIES, Task, retransmit_after, wanted_group};
 
 /// Answers to IKE_SA_INIT that are followed up at once: the genuine one, and some that are not.
-const MAX_CANDIDATES: usize = 4;
-/// Times that IKE_SA_INIT begins anew, with a cookie or in another group.
+const MAX_CANDIDATES: usize = 16;
+/// A longer answer is none: each candidate keeps its own.
+const MAX_ANSWER: usize = 16_384;
+/// With one candidate, the genuine one most likely, IKE_SA_INIT is sent again no sooner; with more, no later.
+const NEXT_ROUND: Duration = Duration::from_secs(3);
+/// Times in a round that IKE_SA_INIT begins anew, with a cookie or in another group.
 const MAX_RESTARTS: u32 = 5;
 /// After a refusal that anybody may have sent, a better answer is waited for this long.
 const REFUSED_GRACE: Duration = Duration::from_secs(5);
@@ -48,8 +56,16 @@ pub(crate) struct Attempt {
     restarts: u32,
     request: Vec<u8>,
     candidates: Vec<Candidate>,
+    round: u32,
+    /// So many different ones that could be genuine have come in this round.
+    answers: u32,
+    /// What packets of the first child are to come in with: the same for all candidates. One that gave way may come back,
+    /// and the other end goes by the first IKE_AUTH that it has had.
+    child_spi: Spi,
     tries: u32,
     again_at: Instant,
+    ends_at: Instant,
+    has_answer: bool,
     give_up_at: Option<Instant>,
     failure: EndReason,
 }
@@ -63,6 +79,10 @@ struct Candidate {
     nat: Nat,
     offer: Option<ChildOffer>,
     datagrams: Vec<Vec<u8>>,
+    /// When it has answered last.
+    round: u32,
+    tries: u32,
+    again_at: Instant,
 }
 
 /// What is wanted.
@@ -91,8 +111,13 @@ impl Attempt {
             restarts: 0,
             request: Vec::new(),
             candidates: Vec::new(),
+            round: 0,
+            answers: 0,
+            child_spi: context.spis.next(),
             tries: 0,
             again_at: context.now,
+            ends_at: context.now + attempt_time(),
+            has_answer: false,
             give_up_at: None,
             failure: EndReason::NoAnswer,
         };
@@ -140,12 +165,16 @@ impl Attempt {
 
     /// The other end may have come back: what is repeated only after long is repeated soon.
     pub(crate) fn hurry(&mut self, now: Instant) {
-        self.again_at = self.again_at.min(now + retransmit_after(1));
+        let times = self.candidates.iter_mut().map(|candidate| &mut candidate.again_at);
+        for again_at in times.chain([&mut self.again_at]) {
+            *again_at = (*again_at).min(now + retransmit_after(1));
+        }
     }
 
     /// When something is to be done.
     pub(crate) fn deadline(&self) -> Instant {
-        self.give_up_at().map_or(self.again_at, |give_up_at| give_up_at.min(self.again_at))
+        let times = self.candidates.iter().map(|candidate| candidate.again_at).chain(self.give_up_at());
+        times.fold(self.again_at.min(self.ends_at), Instant::min)
     }
 
     /// Does what is due; returns why the attempt has failed, if it has.
@@ -153,22 +182,28 @@ impl Attempt {
         if self.give_up_at().is_some_and(|at| at <= context.now) {
             return Some(self.failure);
         }
-        if self.again_at > context.now {
-            return None;
-        }
-        if self.tries >= TRIES {
+        if self.ends_at <= context.now {
             return Some(self.failure);
         }
-        self.tries += 1;
-        self.again_at = context.now + retransmit_after(self.tries);
-        // If candidates stay silent, the genuine answer may have been lost, and another one may have come before it.
-        if self.candidates.is_empty() || self.tries > 2 {
-            context.out.send(self.path, &self.request);
+        if self.again_at <= context.now {
+            self.begin_round(context);
         }
-        for candidate in &self.candidates {
+        for candidate in self.candidates.iter_mut().filter(|candidate| candidate.again_at <= context.now) {
+            candidate.tries += 1;
+            candidate.again_at = context.now + retransmit_after(candidate.tries);
             context.out.send_all(candidate.path, &candidate.datagrams);
         }
         None
+    }
+
+    /// Sends IKE_SA_INIT again: if candidates stay silent, the genuine answer may have been lost, or has given way to others.
+    fn begin_round(&mut self, context: &mut Context<'_>) {
+        (self.round, self.answers, self.restarts) = (self.round + 1, 0, 0);
+        self.tries += 1;
+        let wait = retransmit_after(self.tries);
+        let is_contested = self.candidates.len() > 1;
+        self.again_at = context.now + if is_contested { wait.min(NEXT_ROUND) } else { wait };
+        context.out.send(self.path, &self.request);
     }
 
     /// A message with this end's SPI has come; returns the IKE SA if it is there now. `alone` if there is no other one with
@@ -226,7 +261,7 @@ impl Attempt {
         if payloads.find(PayloadType::SA).is_some() {
             return self.add_candidate(message, path, alone, context);
         }
-        let anew = self.candidates.is_empty() && self.restarts < MAX_RESTARTS;
+        let anew = self.restarts < MAX_RESTARTS;
         if let Some(cookie) = notifies(payloads).find(|notify| notify.kind == NotifyType::COOKIE) {
             if !anew || !(1..=64).contains(&cookie.data.len()) || self.cookie == cookie.data {
                 return Err(DropReason::Unexpected);
@@ -241,7 +276,7 @@ impl Attempt {
         let current = self.key_pair.group();
         let others: Vec<_> = groups.filter(|group| *group != current).collect();
         match wanted_group(error, &others) {
-            Some(group) if anew => {
+            Some(group) if anew && self.candidates.is_empty() => {
                 self.restarts += 1;
                 self.key_pair = KeyPair::generate(group, context.random);
                 self.send_init(context);
@@ -259,11 +294,13 @@ impl Attempt {
         context: &mut Context<'_>,
     ) -> Result<(), DropReason> {
         let header = message.header();
-        let known = |candidate: &Candidate| candidate.channel.responder_spi == header.responder_spi;
-        if header.responder_spi == IkeSpi::ZERO
-            || self.candidates.len() >= MAX_CANDIDATES
-            || self.candidates.iter().any(known)
-        {
+        if header.responder_spi == IkeSpi::ZERO || message.bytes().len() > MAX_ANSWER {
+            return Err(DropReason::Unexpected);
+        }
+        let is_known = |candidate: &&mut Candidate| candidate.transcript.response == message.bytes();
+        if let Some(known) = self.candidates.iter_mut().find(is_known) {
+            self.answers += u32::from(known.round != self.round);
+            known.round = self.round;
             return Err(DropReason::Unexpected);
         }
         let payloads = message.payloads();
@@ -277,6 +314,8 @@ impl Attempt {
             return Err(DropReason::Refused);
         }
         let nonce = parse_nonce(find(payloads, PayloadType::NONCE)?)?;
+        self.answers = self.answers.saturating_add(1);
+        let place = self.place(context.random).ok_or(DropReason::TooManyAnswers)?;
         let shared = self.key_pair.agree(exchange.public).map_err(|_| DropReason::Refused)?;
         let exchanged = Exchanged {
             initiator_spi: self.spi,
@@ -284,8 +323,10 @@ impl Attempt {
             initiator_nonce: self.nonce.clone(),
             responder_nonce: nonce.to_vec(),
         };
-        let keys =
+        let mut keys =
             IkeKeys::derive(&suite, Role::Initiator, &shared, &exchanged).ok_or(DropReason::Refused)?;
+        // A candidate that is gone and comes back has the keys that it had.
+        keys.outbound.count_from(u64::from_be_bytes(random::bytes(context.random)));
         let fragments = has_notify(payloads, NotifyType::IKEV2_FRAGMENTATION_SUPPORTED);
         let channel = Channel::new(Role::Initiator, self.spi, header.responder_spi, keys, fragments);
         let peer = context.config.peers.get(self.peer.0).ok_or(DropReason::Unexpected)?;
@@ -302,15 +343,51 @@ impl Attempt {
         let floats = nat.is_between() || (peer.mobile && detected.is_some());
         let path =
             if floats { floated(self.path, context.config.nat_port, peer.nat_port) } else { self.path };
-        let mut candidate = Candidate { channel, transcript, path, nat, offer: None, datagrams: Vec::new() };
+        let mut candidate = Candidate {
+            channel,
+            transcript,
+            path,
+            nat,
+            offer: None,
+            datagrams: Vec::new(),
+            round: self.round,
+            tries: 1,
+            again_at: context.now + retransmit_after(1),
+        };
         if !self.send_auth(&mut candidate, alone, context) {
             self.refused(EndReason::AuthenticationFailed, context.now);
             return Ok(());
         }
-        self.candidates.push(candidate);
-        self.tries = 1;
-        self.again_at = context.now + retransmit_after(1);
+        match self.candidates.get_mut(place) {
+            Some(other) => *other = candidate,
+            None => self.candidates.push(candidate),
+        }
+        let next_round = context.now + NEXT_ROUND;
+        if self.candidates.len() > 1 {
+            self.again_at = self.again_at.min(next_round);
+        } else if self.answers == 1 {
+            self.again_at = self.again_at.max(next_round);
+        }
+        // There is time for all tries of IKE_AUTH: once, so that nobody prolongs an attempt without end.
+        if !self.has_answer {
+            (self.has_answer, self.ends_at) = (true, context.now + attempt_time());
+        }
         Ok(())
+    }
+
+    /// Where a further candidate belongs, if it has a place: beside the others, in the place of one of an earlier round, or
+    /// by lot, so that each answer of a round has the same chance (reservoir sampling).
+    fn place(&self, random: &mut dyn Random) -> Option<usize> {
+        let count = self.candidates.len();
+        if count < MAX_CANDIDATES {
+            return Some(count);
+        }
+        let earliest = self.candidates.iter().enumerate().min_by_key(|(_, candidate)| candidate.round)?;
+        if earliest.1.round != self.round {
+            return Some(earliest.0);
+        }
+        let lot = u64::from_be_bytes(random::bytes(random)) % u64::from(self.answers.max(1));
+        usize::try_from(lot).ok().filter(|place| *place < count)
     }
 
     /// False if this end has no certificate that the other end can verify.
@@ -338,7 +415,8 @@ impl Attempt {
             ];
             payloads.configuration(ConfigurationType::REQUEST, &wanted);
         }
-        candidate.offer = ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, context);
+        candidate.offer =
+            ChildOffer::new(peer, candidate.path, ChildIndex(0), true, None, self.child_spi, context);
         if let Some(offer) = &candidate.offer {
             offer.write(&mut payloads, None);
         }
@@ -353,14 +431,19 @@ impl Attempt {
 
     fn receive_auth(&mut self, message: &Message<'_>, context: &mut Context<'_>) -> Option<IkeSa> {
         let header = message.header();
-        let position = self.candidates.iter().position(|candidate| candidate.channel.is_from_peer(&header));
-        let Some(position) = position else {
-            context.out.drops.count(DropReason::UnknownSpi);
-            return None;
-        };
-        let (first, content) = match self.candidates[position].channel.open(message, context.now) {
-            Ok(Opened::Whole(first, content)) => (first, content),
-            Ok(Opened::Fragment) => return None,
+        // Somebody may have taken the SPI of the genuine answer for another one.
+        let mut opened = Err(DropReason::UnknownSpi);
+        for (position, candidate) in self.candidates.iter_mut().enumerate() {
+            if candidate.channel.is_from_peer(&header) {
+                opened = candidate.channel.open(message, context.now).map(|opened| (position, opened));
+                if opened.is_ok() {
+                    break;
+                }
+            }
+        }
+        let (position, first, content) = match opened {
+            Ok((position, Opened::Whole(first, content))) => (position, first, content),
+            Ok((_, Opened::Fragment)) => return None,
             Err(reason) => {
                 context.out.drops.count(reason);
                 return None;
@@ -475,6 +558,11 @@ fn check(
     let proved = auth::is_proved(payloads, peer, keys, transcript, Role::Initiator, unix_time)?;
     let wanted = peer.remote.as_ref().is_none_or(|remote| *remote == identity);
     Ok(if proved && wanted { Ok(identity) } else { Err(Failure::NotProved) })
+}
+
+/// How long an attempt without an answer takes: the time of all tries.
+fn attempt_time() -> Duration {
+    (1..=TRIES).map(retransmit_after).sum()
 }
 
 /// The ports that a NAT does not meddle with (§2.23).

@@ -79,7 +79,8 @@
 //! - Nothing here panics whatever arrives, and nothing that does not come from an authenticated peer changes an IKE SA.
 //! - A request is carried out once: when it comes again, its stored answer is repeated.
 //! - What strangers make this end keep is bounded ([`endpoint::MAX_HALF_OPEN`]), and nothing is kept of one that has not
-//!   shown that it receives at its address, once [`config::Config::cookies_from`] of them are there.
+//!   shown that it receives at its address, once [`config::Config::cookies_from`] of them are there. One source has
+//!   [`endpoint::MAX_HALF_OPEN_OF_SOURCE`] places at most, and a newcomer from elsewhere always finds one.
 //! - What an authenticated peer makes this end keep is bounded, too: children, and IKE SAs of its identity
 //!   ([`endpoint::MAX_OF_IDENTITY`]). No key outlives its time by more than a tenth, or ten minutes.
 //! - No unprotected answer ends an attempt while a genuine one may still come.
@@ -93,7 +94,7 @@
 //! | `initiator`, `responder`, `auth`, [`certificate`], `cookie`, `nat` | until both ends are authenticated |
 //! | `sa` | an IKE SA from then on: requests, answers, rekeys |
 //! | `child` | how two ends agree on a child |
-//! | `table` | what there is, by SPI |
+//! | `table`, `places`, `census` | what there is, by SPI; how much of it is whose |
 //! | [`lease`] | addresses for clients |
 //! | `channel` | sealing, opening, fragments |
 //! | [`negotiation`], [`keys`], [`crypto`] | algorithms, and what is derived with them |
@@ -122,6 +123,7 @@ mod nat;
 pub mod negotiation;
 pub mod numbers;
 mod output;
+mod places;
 pub mod random;
 mod responder;
 mod sa;

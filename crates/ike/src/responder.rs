@@ -28,6 +28,8 @@ use crate::sa::{Begin, IkeSa, Mobility, NONCE};
 
 /// An initiator that has not authenticated itself by then is forgotten.
 const HALF_OPEN_LIFETIME: Duration = Duration::from_secs(30);
+/// One that has failed is kept for so long, to have its answer repeated: initiators ask again within four seconds.
+const FAILED_LIFETIME: Duration = Duration::from_secs(5);
 
 /// An initiator that has been answered, and is to prove who it is.
 #[derive(Debug)]
@@ -35,7 +37,9 @@ pub(crate) struct HalfOpen {
     channel: Channel,
     transcript: Transcript,
     nat: Nat,
+    source: IpAddr,
     begun_at: Instant,
+    forgotten_at: Instant,
     /// It has failed, with this answer.
     failed: Vec<Vec<u8>>,
 }
@@ -163,7 +167,9 @@ impl HalfOpen {
                 peer_hashes,
             },
             nat: nat.unwrap_or_default(),
+            source: path.remote.ip(),
             begun_at: context.now,
+            forgotten_at: context.now + HALF_OPEN_LIFETIME,
             failed: Vec::new(),
         })
     }
@@ -173,9 +179,19 @@ impl HalfOpen {
         self.channel.own_spi()
     }
 
+    /// Where it has begun.
+    pub(crate) fn source(&self) -> IpAddr {
+        self.source
+    }
+
+    /// When it has begun.
+    pub(crate) fn begun_at(&self) -> Instant {
+        self.begun_at
+    }
+
     /// When it is forgotten.
     pub(crate) fn deadline(&self) -> Instant {
-        self.begun_at + HALF_OPEN_LIFETIME
+        self.forgotten_at
     }
 
     /// Repeats the answer if this is the request again, bit by bit (§2.1).
@@ -239,6 +255,7 @@ impl HalfOpen {
         let mut answer = Builder::new();
         refusal.write(&mut answer);
         self.failed = self.seal(&answer, context);
+        self.forgotten_at = self.forgotten_at.min(context.now + FAILED_LIFETIME);
         context.out.send_all(path, &self.failed);
         None
     }
@@ -264,6 +281,7 @@ impl HalfOpen {
                 .unwrap_or(false)
         });
         let Some((index, peer)) = proved else {
+            context.out.drops.count(DropReason::AuthenticationFailed);
             context
                 .out
                 .events

@@ -9,6 +9,7 @@ use crate::config::{Config, PeerIndex};
 use crate::initiator::Attempt;
 use crate::message::body::Identity;
 use crate::numbers::IkeSpi;
+use crate::places::Places;
 use crate::responder::HalfOpen;
 use crate::sa::{IkeSa, State};
 
@@ -38,10 +39,6 @@ impl Entry {
         }
     }
 
-    fn is_half_open(&self) -> bool {
-        matches!(self, Self::HalfOpen(_))
-    }
-
     fn deadline(&self, config: &Config) -> Option<Instant> {
         match self {
             Self::Attempt(attempt) => Some(attempt.deadline()),
@@ -64,17 +61,13 @@ pub(crate) struct Table {
     /// request that was repeated underway begins nothing twice.
     initiators: HashMap<Initiator, IkeSpi>,
     initiator_of: HashMap<IkeSpi, Initiator>,
-    half_open: usize,
+    /// Of the half-open ones among the entries.
+    pub(crate) places: Places,
 }
 
 impl Table {
     pub(crate) fn len(&self) -> usize {
         self.entries.len()
-    }
-
-    /// Initiators that have not authenticated themselves so far.
-    pub(crate) fn half_open(&self) -> usize {
-        self.half_open
     }
 
     pub(crate) fn get(&self, ike: IkeSpi) -> Option<&Entry> {
@@ -162,18 +155,20 @@ impl Table {
 
     pub(crate) fn take(&mut self, ike: IkeSpi) -> Option<Entry> {
         let entry = self.entries.remove(&ike)?;
-        self.half_open -= usize::from(entry.is_half_open());
-        if let Some(sa) = entry.established() {
-            self.census.remove(counted(sa));
+        match &entry {
+            Entry::Attempt(_) => {}
+            Entry::HalfOpen(half_open) => self.places.remove(half_open.source(), ike),
+            Entry::Established(sa) => self.census.remove(counted(sa)),
         }
         Some(entry)
     }
 
     pub(crate) fn keep(&mut self, ike: IkeSpi, entry: Entry, config: &Config) {
         let due = entry.deadline(config);
-        self.half_open += usize::from(entry.is_half_open());
-        if let Some(sa) = entry.established() {
-            self.census.add(counted(sa));
+        match &entry {
+            Entry::Attempt(_) => {}
+            Entry::HalfOpen(half_open) => self.places.add(half_open.source(), half_open.begun_at(), ike),
+            Entry::Established(sa) => self.census.add(counted(sa)),
         }
         self.entries.insert(ike, entry);
         self.set_timer(ike, due);

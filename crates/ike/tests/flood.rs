@@ -7,20 +7,22 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use ike::DropReason;
-use ike::endpoint::HINTS_PER_SECOND;
+use ike::config::Authentication;
+use ike::crypto::secret::Secret;
+use ike::endpoint::{HINTS_PER_SECOND, MAX_HALF_OPEN_OF_SOURCE};
 use ike::event::Path;
 use ike::message::body::Notify;
 use ike::message::builder::Builder;
 use ike::message::{Header, Message};
 use ike::numbers::{ExchangeType, IkeSpi, MessageId, NotifyType, PayloadType};
 use proptest::prelude::*;
-use world::{Side, World, header, message};
+use world::{Side, World, config, header, message};
 
 const SOON: Duration = Duration::from_secs(2);
 
-/// From somewhere in the Internet to B.
+/// From somewhere in the Internet to B: each from a /64 of its own.
 fn from_stranger(number: u64) -> Path {
-    let address = IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8_6666 << 80) | u128::from(number)));
+    let address = IpAddr::V6(Ipv6Addr::from_bits((0x2001_0db8_6666 << 80) + (u128::from(number) << 64)));
     Path { local: world::B.parse().unwrap(), remote: SocketAddr::new(address, 500) }
 }
 
@@ -29,6 +31,25 @@ fn init(world: &World, spi: u64) -> Vec<u8> {
     let mut init = message(&world.sent[0].1).to_vec();
     init[..8].copy_from_slice(&spi.to_be_bytes());
     init
+}
+
+/// A stranger sends this to B, with a cookie if one is demanded. Returns whether B has begun an IKE SA with it.
+fn begins(world: &mut World, path: Path, init: &[u8]) -> bool {
+    let now = world.now;
+    world.b.endpoint.receive(now, path, init);
+    let Some(answer) = world.b.endpoint.poll_transmit() else { return false };
+    let answer = Message::parse(&answer.payload).unwrap();
+    let cookie = answer.payloads().find(PayloadType::NOTIFY).map(|notify| notify.body);
+    let Some([_, _, kind @ ..]) = cookie else { return true };
+    let Some(cookie) = kind.strip_prefix(&NotifyType::COOKIE.0.to_be_bytes()) else { return true };
+    let original = Message::parse(init).unwrap();
+    let mut again = Builder::new();
+    again.notify(NotifyType::COOKIE, cookie);
+    for payload in original.payloads() {
+        again.raw(payload.kind, |body| body.extend(payload.body));
+    }
+    world.b.endpoint.receive(now, path, &again.finish(&original.header()));
+    world.b.endpoint.poll_transmit().is_some()
 }
 
 /// Both ends can still replace what they have.
@@ -84,35 +105,82 @@ fn who_has_a_cookie_begins_an_ike_sa_during_a_flood() {
 #[test]
 fn strangers_who_can_receive_are_bounded_and_an_ike_sa_outlives_them() {
     let mut world = World::established(1);
-    let mut begun = 0;
     for number in 1..=1200 {
         let bytes = init(&world, number);
-        let (now, path) = (world.now, from_stranger(number));
-        world.b.endpoint.receive(now, path, &bytes);
-        let Some(answer) = world.b.endpoint.poll_transmit() else { continue };
-        let answer = Message::parse(&answer.payload).unwrap();
-        let Some(notify) = answer.payloads().find(PayloadType::NOTIFY) else { continue };
-        if notify.body[2..4] != NotifyType::COOKIE.0.to_be_bytes() {
-            begun += 1;
-            continue;
-        }
-        let original = Message::parse(&bytes).unwrap();
-        let mut again = Builder::new();
-        again.notify(NotifyType::COOKIE, &notify.body[4..]);
-        for payload in original.payloads() {
-            again.raw(payload.kind, |body| body.extend(payload.body));
-        }
-        let again = again.finish(&original.header());
-        world.b.endpoint.receive(now, path, &again);
-        while world.b.endpoint.poll_transmit().is_some() {
-            begun += 1;
-        }
+        assert!(begins(&mut world, from_stranger(number), &bytes));
     }
-    assert!(begun > 1000, "{begun}");
     assert_eq!(world.b.endpoint.half_open(), 1024);
+    assert_eq!(world.b.endpoint.drops().of(DropReason::GaveWay), 1200 - 1024);
     works(&mut world);
     world.run(Duration::from_secs(31));
     assert_eq!(world.b.endpoint.half_open(), 0);
+}
+
+#[test]
+fn one_source_that_receives_keeps_nobody_else_out() {
+    let mut other = World::new(2);
+    other.initiate();
+    let mut world = World::new(1);
+    let mut begun = 0;
+    for number in 1..=12_000 {
+        let bytes = init(&other, number);
+        // 400 a second from one address, or from all those of its /64.
+        let mut path = from_stranger(1);
+        if let IpAddr::V6(address) = path.remote.ip() {
+            path.remote.set_ip(Ipv6Addr::from_bits(address.to_bits() + u128::from(number % 100)).into());
+        }
+        begun += u32::from(begins(&mut world, path, &bytes));
+        assert!(world.b.endpoint.half_open() <= MAX_HALF_OPEN_OF_SOURCE);
+        world.run(Duration::from_micros(2500));
+    }
+    assert!(begun <= 16 * 7, "{begun} in 30 seconds");
+    world.initiate();
+    world.run(Duration::from_millis(100));
+    world.agree();
+    assert_eq!(world.a.children.len(), 1);
+    assert!(world.b.endpoint.drops().of(DropReason::TooManyHalfOpen) > 11_000);
+}
+
+#[test]
+fn a_newcomer_comes_in_while_sources_without_end_take_all_places() {
+    let mut world = World::new(1);
+    let mut other = World::new(2);
+    other.initiate();
+    for number in 1..=1100 {
+        let bytes = init(&other, number);
+        assert!(begins(&mut world, from_stranger(number), &bytes));
+    }
+    world.initiate();
+    for number in 1101..=1300 {
+        let bytes = init(&other, number);
+        assert!(begins(&mut world, from_stranger(number), &bytes));
+        world.run(Duration::from_millis(1));
+        assert!(world.b.endpoint.half_open() <= 1024);
+    }
+    world.agree();
+    assert_eq!(world.a.children.len(), 1);
+}
+
+#[test]
+fn a_wrong_key_is_counted_and_its_place_is_soon_free() {
+    let mut a = config("a", "b");
+    a.peers[0].authentication = Authentication::SharedKey(Secret::new(b"another key".to_vec()));
+    let mut world = World::with(1, a, config("b", "a"));
+    world.initiate();
+    world.run(SOON);
+    assert_eq!(world.b.endpoint.drops().of(DropReason::AuthenticationFailed), 1);
+    assert_eq!(world.b.endpoint.half_open(), 1, "the answer may have been lost");
+    let request = world.sent.iter().rfind(|(side, sent)| *side == Side::A && header(sent).0 == 35).unwrap();
+    let request = message(&request.1).to_vec();
+    let path = Path { local: world::B.parse().unwrap(), remote: world::A.parse().unwrap() };
+    let before = world.sent.len();
+    world.inject(Side::B, path, &request);
+    assert_eq!(world.sent.len(), before + 1, "it is answered again");
+    assert_eq!(world.b.endpoint.drops().of(DropReason::AuthenticationFailed), 1);
+    world.filter = Some(Box::new(|side, _| side == Side::A));
+    world.run(Duration::from_secs(4));
+    assert_eq!(world.b.endpoint.half_open(), 0);
+    assert_eq!(world.b.endpoint.deadline(), None);
 }
 
 #[test]

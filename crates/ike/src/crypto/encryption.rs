@@ -173,6 +173,13 @@ impl Cipher {
         }
     }
 
+    /// Counts messages from here on: for an end that may come to the same keys again, and does not know how far it was.
+    pub(crate) fn count_from(&mut self, first: u64) {
+        if let Self::Aead { next_iv, .. } = self {
+            *next_iv = first >> 1;
+        }
+    }
+
     /// How long so many bytes become.
     pub(crate) fn sealed_length(&self, inner: usize) -> usize {
         match self {
@@ -189,7 +196,7 @@ impl Cipher {
         match self {
             Self::Aead { key, salt, next_iv } => {
                 let iv = next_iv.to_be_bytes();
-                // 2^64 messages are never reached: an IKE SA ends with its message IDs, of 32 bits.
+                // It begins below 2^63, and an IKE SA ends with its message IDs, of 32 bits.
                 *next_iv += 1;
                 message.extend(iv);
                 let start = message.len();

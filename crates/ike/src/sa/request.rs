@@ -99,7 +99,8 @@ impl IkeSa {
         let peer = config.peers.get(self.peer.0);
         match task {
             Task::CreateChild { index, group } => {
-                let offer = ChildOffer::new(peer?, self.path, index, false, group, context)?;
+                let spi = context.spis.next();
+                let offer = ChildOffer::new(peer?, self.path, index, false, group, spi, context)?;
                 let nonce = random::bytes::<NONCE>(context.random).to_vec();
                 offer.write(&mut payloads, Some(&nonce));
                 let again = group.is_some();
@@ -112,7 +113,8 @@ impl IkeSa {
                     return None;
                 }
                 child.rekey_at = None;
-                let offer = ChildOffer::new(peer?, self.path, child.index, false, group, context)?;
+                let spi = context.spis.next();
+                let offer = ChildOffer::new(peer?, self.path, child.index, false, group, spi, context)?;
                 let nonce = random::bytes::<NONCE>(context.random).to_vec();
                 payloads.child_notify(NotifyType::REKEY_SA, child.protocol.id(), old);
                 offer.write(&mut payloads, Some(&nonce));

@@ -199,7 +199,8 @@ fn a_lossy_link_only_delays() {
         let mut world = World::new(seed);
         world.link = Link { lost: 30, repeated: 20, jitter_ms: 3000, nat: None };
         world.initiate();
-        world.run(Duration::from_secs(90));
+        // The time of all tries: of the first seven of a message all are lost now and then.
+        world.run(Duration::from_secs(280));
         assert_eq!((world.a.children.len(), world.b.children.len()), (1, 1), "seed {seed}");
         world.agree();
     }

@@ -45,7 +45,7 @@ pub enum Event {
         /// Why.
         why: String,
     },
-    /// Somebody has failed to prove an identity.
+    /// Somebody has failed to prove an identity. Told once in ten seconds; the drops count all of them.
     Stranger {
         /// What is to be told.
         what: String,

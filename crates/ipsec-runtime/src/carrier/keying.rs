@@ -52,9 +52,8 @@ impl<R: Random> Carrier<R> {
                 self.initiation_failed(ike, reason.to_string(), now);
             }
             IkeEvent::AuthenticationFailed { remote, claimed } => {
-                let who = claimed.as_ref().map_or_else(|| "somebody".to_owned(), told_identity);
-                let what = format!("{who} at {remote} has not proved to be who it says it is");
-                self.events.push_back(Event::Stranger { what });
+                let told = self.strangers.tell(remote, claimed.as_ref(), now);
+                self.events.extend(told.map(|what| Event::Stranger { what }));
             }
             IkeEvent::ChildUp(child) => self.child_is_up(*child, now),
             IkeEvent::ChildRekeyed { old, new } => {

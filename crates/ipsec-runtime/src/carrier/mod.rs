@@ -31,6 +31,7 @@ mod received;
 mod recent;
 mod reconfigure;
 mod report;
+mod strangers;
 #[cfg(test)]
 mod tests;
 mod whole;
@@ -59,6 +60,7 @@ use path_mtu::{MIN_MTU, PathMtus};
 pub use received::Received;
 use recent::Recent;
 pub use reconfigure::Kept;
+use strangers::Strangers;
 
 /// IKE's name among key daemons.
 const IKE: DaemonId = DaemonId(0);
@@ -91,6 +93,7 @@ pub struct Carrier<R> {
     late: VecDeque<(Instant, u32)>,
     ports: Ports,
     recent: Recent,
+    strangers: Strangers,
     /// MTU of the ways to remotes, where it is less than that of the device that they leave by.
     path_mtus: PathMtus,
     link_mtu: u16,
@@ -156,6 +159,7 @@ impl<R: Random> Carrier<R> {
             late: VecDeque::new(),
             ports,
             recent: Recent::default(),
+            strangers: Strangers::default(),
             path_mtus: PathMtus::default(),
             link_mtu: ETHERNET,
             own,

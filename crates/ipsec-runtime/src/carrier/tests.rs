@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use config::ipsec::{IpsecConfig, Place, Ports, Remote, Start};
-use ike::config::{Assigned, ChildConfig, Config, Mode, PeerConfig};
+use ike::config::{Assigned, Authentication, ChildConfig, Config, Mode, PeerConfig};
 use ike::crypto::secret::Secret;
 use ike::message::body::Identity;
 use ike::message::traffic_selector::TrafficSelector;
@@ -224,6 +224,19 @@ fn datagram(source: std::net::Ipv6Addr, destination: std::net::Ipv6Addr, payload
     };
     let udp = udp::Header { source_port: 1000, destination_port: 2000, length, checksum: 0xffff };
     [&ip.to_bytes()[..], &udp.to_bytes(), &vec![7; payload]].concat()
+}
+
+#[test]
+fn wrong_keys_are_counted_each_and_told_of_from_time_to_time() {
+    let mut configs = [config(0, Start::Always, PORTS), config(1, Start::Wait, PORTS)];
+    let key = Secret::new(b"another".to_vec());
+    configs[0].ike.peers[0].authentication = Authentication::SharedKey(key);
+    let mut world = World::of(configs, [PORTS; 2]);
+    world.pass(120);
+    assert!(!world.is_up(1));
+    let failed = world.ends[1].carrier.report_drops()["ike_authentication_failed"];
+    let lines = world.ends[1].events.iter().filter(|event| matches!(event, Event::Stranger { .. })).count();
+    assert!(failed >= 2 && (1..=13).contains(&lines) && lines as u64 <= failed, "{failed} and {lines}");
 }
 
 #[test]

@@ -350,8 +350,7 @@ impl Daemon<'_> {
                 Ok(())
             }
             Event::Stranger { what } => {
-                // Strangers do not fill the log.
-                debug!("{what}");
+                warn!("{what}");
                 Ok(())
             }
             Event::Keys(event) => {
