@@ -108,10 +108,10 @@ impl<C> Waiting<C> {
 
     /// Closes those whose time is over.
     pub(super) fn expire(&mut self, now: Instant) {
-        while let Some((number, client)) = self.clients.first_key_value()
+        while let Some((&number, client)) = self.clients.first_key_value()
             && client.until <= now
         {
-            self.remove(*number);
+            self.remove(number);
         }
     }
 
@@ -120,8 +120,8 @@ impl<C> Waiting<C> {
     }
 
     fn oldest(&self, network: Network) -> Option<Number> {
-        let mut of_network = self.clients.iter().filter(|(_, client)| client.network == network);
-        of_network.next().map(|(number, _)| *number)
+        let is_of_it = |(_, client): &(&Number, &Client<C>)| client.network == network;
+        self.clients.iter().find(is_of_it).map(|(number, _)| *number)
     }
 
     fn largest(&self) -> Option<Network> {

@@ -94,7 +94,7 @@ fn hear(waiting: &mut Waiting<Connection>, number: Number, requests: &Requests<R
     // One that has given way, or whose time was over.
     let Some(client) = waiting.get_mut(number) else { return };
     let heard = take_head(client);
-    if matches!(heard, Poll::Pending) {
+    if heard.is_pending() {
         return;
     }
     let Some(Client { connection: (stream, from), network, head, .. }) = waiting.remove(number) else {
