@@ -60,7 +60,8 @@ struct Url {
 pub(crate) fn run(options: &HttpOptions) -> Result<ExitCode, Failure> {
     let Some(url) = &options.url else {
         if let Some(folder) = &options.serve {
-            let running = options.host.start()?;
+            // A signal is how a server ends.
+            let running = options.host.start_until_signal(0)?;
             http_server::serve(&running.stack, options.port, folder, options.writable)?;
         }
         return Ok(ExitCode::SUCCESS);
@@ -76,7 +77,7 @@ pub(crate) fn run(options: &HttpOptions) -> Result<ExitCode, Failure> {
         Some((method, path)) => Some((method, File::open(path).map_err(|error| about(path, error))?)),
         None => None,
     };
-    let running = options.host.start()?;
+    let running = options.host.start_until_signal(1)?;
     let is_good = |status: &u16| (200..300).contains(status);
     let status = match &options.output {
         Some(path) => {

@@ -1,25 +1,42 @@
 //! `http --serve`: the files of a folder (RFC 9110, RFC 9112): GET and HEAD, and PUT where that is allowed. One request for
-//! each connection, one thread for each.
+//! each connection. One thread waits for requests, a few answer them; [`super::http_clients`] has the bounds.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufReader, ErrorKind, Read, Write};
-use std::net::Ipv6Addr;
+use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Ipv6Addr, SocketAddr};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use stack::ipsec::Ipsec;
 use stack_runtime::{Stack, TcpListener, TcpOptions, TcpStream};
 
+use super::http_clients::{Client, MAX_ANSWERED, Network, Number, Ready, Requests, Waiting};
 use super::http_message::{Length, MAX_FIELDS, body_length, broken, copy, copy_chunks, read_head};
 
-/// Clients at once; others wait to be accepted, or try again.
-const MAX_CLIENTS: usize = 1024;
 /// Connections that wait to be accepted.
 const BACKLOG: usize = 1024;
-/// A client that says nothing for so long is given up.
+/// Of these, before it is heard what others have to say.
+const ACCEPTED_AT_ONCE: usize = 64;
+/// No head of a request is longer: many wait at once.
+const LONGEST_HEAD: usize = 8 * 1024;
+/// A client that says nothing for so long while it is answered is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The listener, among the numbers of connections.
+const LISTENER: Number = 0;
+
+/// A request.
+struct Request {
+    stream: TcpStream<Ipsec>,
+    from: SocketAddr,
+    /// Its head, and what has come behind it.
+    octets: Vec<u8>,
+}
+
+/// A connection, and who is at its other end.
+type Connection = (TcpStream<Ipsec>, SocketAddr);
 
 /// Serves until the stack ends.
 pub(super) fn serve(stack: &Stack<Ipsec>, port: u16, folder: &Path, writable: bool) -> io::Result<()> {
@@ -27,33 +44,85 @@ pub(super) fn serve(stack: &Stack<Ipsec>, port: u16, folder: &Path, writable: bo
     let folder: Arc<Path> = folder.canonicalize().map_err(about)?.into();
     let local = (Ipv6Addr::UNSPECIFIED, port).into();
     let listener = TcpListener::bind_with(stack, local, &TcpOptions::default(), BACKLOG)?;
-    let clients = Arc::new(AtomicUsize::new(0));
-    loop {
-        while clients.load(Ordering::Acquire) >= MAX_CLIENTS {
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let (stream, from) = listener.accept()?;
-        clients.fetch_add(1, Ordering::AcqRel);
-        let (folder, client) = (Arc::clone(&folder), Client(Arc::clone(&clients)));
-        let started = std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
-            let _client = client;
-            if let Err(error) = answer(&stream, &folder, writable) {
-                let _ = writeln!(io::stderr(), "{from}: {error}");
+    let requests = Arc::new(Requests::new());
+    for _ in 0..MAX_ANSWERED {
+        let (folder, requests) = (Arc::clone(&folder), Arc::clone(&requests));
+        std::thread::Builder::new().stack_size(256 * 1024).spawn(move || {
+            loop {
+                let (network, request): (Network, Request) = requests.next();
+                if let Err(error) = answer(&request, &folder, writable) {
+                    let _ = writeln!(io::stderr(), "{}: {error}", request.from);
+                }
+                drop(request);
+                requests.done(network);
             }
-        });
-        if let Err(error) = started {
-            // This one is closed; later ones may find room.
-            let _ = writeln!(io::stderr(), "{from}: {error}");
+        })?;
+    }
+    wait_for_requests(&listener, &requests)
+}
+
+/// Hears all who have connected, until they have asked.
+fn wait_for_requests(listener: &TcpListener<Ipsec>, requests: &Requests<Request>) -> io::Result<()> {
+    let ready = Arc::new(Ready::default());
+    let mut waiting: Waiting<Connection> = Waiting::new();
+    let accepting = ready.waker(LISTENER);
+    ready.add(LISTENER);
+    loop {
+        'news: for number in ready.take(waiting.deadline()) {
+            if number == LISTENER {
+                for _ in 0..ACCEPTED_AT_ONCE {
+                    let Poll::Ready(accepted) = listener.poll_accept(&mut Context::from_waker(&accepting))
+                    else {
+                        continue 'news;
+                    };
+                    let (stream, from) = accepted?;
+                    let network = Network::of(from.ip());
+                    let number = waiting.admit(Instant::now(), network, (stream, from), &ready);
+                    hear(&mut waiting, number, requests);
+                }
+                ready.add(LISTENER);
+            } else {
+                hear(&mut waiting, number, requests);
+            }
         }
+        waiting.expire(Instant::now());
     }
 }
 
-/// Counts a client as long as it is there.
-struct Client(Arc<AtomicUsize>);
+/// What one has to say: until its request is complete, it is waited for.
+fn hear(waiting: &mut Waiting<Connection>, number: Number, requests: &Requests<Request>) {
+    // One that has given way, or whose time was over.
+    let Some(client) = waiting.get_mut(number) else { return };
+    let heard = take_head(client);
+    if heard.is_pending() {
+        return;
+    }
+    let Some(Client { connection: (stream, from), network, head, .. }) = waiting.remove(number) else {
+        return;
+    };
+    if heard == Poll::Ready(true) {
+        requests.add(network, Request { stream, from, octets: head });
+    }
+}
 
-impl Drop for Client {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::AcqRel);
+/// Takes what has arrived. Whether there is a request to answer; false: the client has gone.
+fn take_head(client: &mut Client<Connection>) -> Poll<bool> {
+    let mut piece = [0; 4096];
+    loop {
+        let (stream, _) = &client.connection;
+        let read = stream.poll_read(&mut Context::from_waker(&client.waker), &mut piece);
+        let length = match read {
+            Poll::Pending => return Poll::Pending,
+            // Somebody who has only looked whether a server is here.
+            Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
+            Poll::Ready(Ok(length)) => length,
+        };
+        client.head.extend_from_slice(&piece[..length]);
+        let may_end = piece[..length].contains(&b'\n');
+        // A head that is too long is no request, which is what the client is told.
+        if may_end && read_head(&mut &client.head[..]).is_ok() || client.head.len() > LONGEST_HEAD {
+            return Poll::Ready(true);
+        }
     }
 }
 
@@ -66,15 +135,15 @@ struct Wanted {
     expects_continue: bool,
 }
 
-fn answer(stream: &TcpStream<Ipsec>, folder: &Path, writable: bool) -> io::Result<()> {
+fn answer(request: &Request, folder: &Path, writable: bool) -> io::Result<()> {
+    let stream = &request.stream;
     stream.set_read_timeout(Some(PATIENCE));
     stream.set_write_timeout(Some(PATIENCE));
-    let mut reader = BufReader::with_capacity(1 << 16, stream);
-    let head = match read_head(&mut reader) {
-        // Somebody who has only looked whether a server is here.
-        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(()),
-        head => head?,
+    let mut octets = &request.octets[..];
+    let Ok(head) = read_head(&mut octets) else {
+        return finish(stream, 400, None, true);
     };
+    let mut reader = octets.chain(BufReader::with_capacity(1 << 16, stream));
     let Ok(wanted) = parse(&head) else {
         return finish(stream, 400, None, true);
     };
@@ -137,12 +206,7 @@ fn open(path: &Path, folder: &Path) -> io::Result<File> {
 }
 
 /// Writes a body beside the file, then puts it in its place: nobody sees half of it.
-fn store(
-    reader: &mut BufReader<&TcpStream<Ipsec>>,
-    length: Length,
-    path: &Path,
-    folder: &Path,
-) -> io::Result<()> {
+fn store(reader: &mut impl BufRead, length: Length, path: &Path, folder: &Path) -> io::Result<()> {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let parent = path.parent().ok_or(ErrorKind::NotFound)?.canonicalize()?;
     if !parent.starts_with(folder) || path.is_dir() {

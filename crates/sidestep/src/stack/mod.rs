@@ -4,13 +4,16 @@
 //! |---|---|
 //! | `options` | what all commands have: device, addresses, security, faults; the host that they describe |
 //! | [`ping`], [`nc`], [`http`] | programs on it |
+//! | `ending` | what is removed when a command ends, at a signal, too |
 //! | [`key_socket`] | a PF_KEY socket for a host's associations and policies |
 //! | [`status`] | what a host says about itself, and to whom |
 //! | [`netstat`] | `netstat`, `ifconfig`, `route`: that as text |
 //! | [`capture`] | packets as a file or text |
 
 mod capture;
+mod ending;
 mod http;
+mod http_clients;
 mod http_message;
 mod http_server;
 mod key_socket;

@@ -63,7 +63,7 @@ pub(crate) fn run(options: &NcOptions) -> Result<(), Failure> {
     if let Some(to) = to {
         reachable_by(to.ip(), &options.host)?;
     }
-    let running = options.host.start()?;
+    let running = options.host.start_until_signal(1)?;
     let local = SocketAddr::from((Ipv6Addr::UNSPECIFIED, options.listen.unwrap_or(0)));
     if options.udp {
         datagrams(&running.stack, local, to, options.levels())

@@ -36,7 +36,7 @@ pub(crate) fn run(options: &NetstatOptions, part: Part) -> Result<(), Failure> {
     let status = match ask(&options.host.dev)? {
         Some(status) => status,
         None => {
-            let running = options.host.start()?;
+            let running = options.host.start_until_signal(1)?;
             status::of(&running.stack, &options.host.dev)?
         }
     };

@@ -11,6 +11,7 @@ use ipnet::{Ipv4Net, Ipv6Net};
 use ipsec::key_engine::KeyEngine;
 use ipsec::policy::PolicyDatabase;
 use ipsec::setkey;
+use linux::event::Signals;
 use linux::tun::Kind;
 use stack::autoconf::Phase;
 use stack::faults::Faults;
@@ -23,8 +24,9 @@ use stack_runtime::device::{Captured, Device, Faulty, Recorded, kernel};
 use stack_runtime::{Options, Stack};
 use wire::ethernet::MacAddress;
 
+use super::ending::Held;
 use super::key_socket::Keys;
-use super::status::{Answering, answer};
+use super::status::answer;
 use crate::failure::Failure;
 
 /// How long a router may take to advertise an address.
@@ -117,14 +119,22 @@ pub(crate) type Show = Box<dyn FnMut(Captured<'_>) -> io::Result<()> + Send>;
 /// A host that runs, and answers who asks it for its status.
 pub(crate) struct Running {
     pub(crate) stack: Stack<Ipsec>,
-    _answering: Option<Answering>,
-    _keys: Option<Keys>,
+    held: Held,
 }
 
 impl HostOptions {
     /// Starts the host, and waits until it has an address.
     pub(crate) fn start(&self) -> Result<Running, Failure> {
         let running = self.start_at_once(None)?;
+        self.wait(&running.stack)?;
+        Ok(running)
+    }
+
+    /// The same for a command that does not ask for signals: they end it, with this status.
+    pub(crate) fn start_until_signal(&self, status: i32) -> Result<Running, Failure> {
+        let signals = Signals::new()?;
+        let running = self.start_at_once(None)?;
+        running.held.end_at(signals, status)?;
         self.wait(&running.stack)?;
         Ok(running)
     }
@@ -147,7 +157,7 @@ impl HostOptions {
         stack.with(|now, host| self.configure(now, host.interface_mut()))?;
         let answering = answer(&stack, &self.dev)?;
         let keys = self.key_socket.as_deref().map(|path| Keys::open(&stack, path)).transpose()?;
-        Ok(Running { stack, _answering: answering, _keys: keys })
+        Ok(Running { stack, held: Held::new(answering, keys) })
     }
 
     fn decorated(&self, device: kernel::Kernel, show: Option<Show>) -> Result<Box<dyn Device>, Failure> {

@@ -59,6 +59,8 @@ pub struct Address {
     pub prefix: Ipv6Net,
     /// Where it comes from.
     pub origin: Origin,
+    /// Who advertises the prefix, if anybody does.
+    pub(super) router: Option<Ipv6Addr>,
     pub(super) preferred_until: Option<Instant>,
     pub(super) valid_until: Option<Instant>,
     pub(super) search: Option<Search>,
@@ -178,6 +180,7 @@ mod tests {
             address: "2001:db8::1".parse().unwrap(),
             prefix: "2001:db8::/64".parse().unwrap(),
             origin: Origin::Static,
+            router: None,
             preferred_until: None,
             valid_until: None,
             search,

@@ -8,6 +8,7 @@ use ipnet::Ipv6Net;
 use wire::ndp::{DuplicateSolicitation, Nonce, PrefixInformation, solicited_node};
 
 use super::address::{Address, Finding, Origin, Phase, Search};
+use super::advertiser::Advertiser;
 use super::identifier;
 use crate::random::{Key, Random};
 use crate::route::Lifetime;
@@ -116,8 +117,15 @@ impl Addresses {
         }
     }
 
-    /// A router advertises a prefix (RFC 4862 §5.5.3).
-    pub fn advertised(&mut self, now: Instant, said: &PrefixInformation, random: &mut Random) {
+    /// A router advertises a prefix (RFC 4862 §5.5.3). Where there is no place left for its addresses, those of the oldest
+    /// prefix give way that a router advertised which has not been found reachable.
+    pub fn advertised(
+        &mut self,
+        now: Instant,
+        said: &PrefixInformation,
+        by: Advertiser<'_>,
+        random: &mut Random,
+    ) {
         let preferred = Lifetime::from_seconds(said.preferred_lifetime);
         let valid = Lifetime::from_seconds(said.valid_lifetime);
         let is_usable = said.autonomous
@@ -132,6 +140,7 @@ impl Addresses {
         let prefix = prefix.trunc();
         let mut is_known = false;
         for address in self.addresses.iter_mut().filter(|known| known.prefix == prefix) {
+            address.router = address.router.map(|router| by.keeper_of(router));
             match address.origin {
                 Origin::Static => {}
                 Origin::Stable { .. } => {
@@ -162,8 +171,10 @@ impl Addresses {
             address,
             preferred_until: preferred.end(now),
             valid_until: valid.end(now),
+            router: Some(by.router),
             ..self.new_address(prefix, Origin::Stable { duplicates: 0 })
         };
+        self.make_room(by);
         // An advertisement reaches all hosts at once: they do not all ask at once (RFC 4862 §5.4.2).
         let start = now + random.between(Duration::ZERO, Duration::from_secs(1));
         if self.add(start, new) && self.config.temporary {
@@ -275,6 +286,7 @@ impl Addresses {
             address: prefix.addr(),
             prefix,
             origin,
+            router: None,
             preferred_until: None,
             valid_until: None,
             search: None,
@@ -300,6 +312,22 @@ impl Addresses {
         true
     }
 
+    /// Makes room for the addresses of one more prefix. A prefix goes with all its addresses.
+    fn make_room(&mut self, by: Advertiser<'_>) {
+        let wanted = if self.config.temporary { 2 } else { 1 };
+        while self.addresses.len() + wanted > MAX_ADDRESSES {
+            let gives_way = |known: &&Address| known.router.is_some_and(|router| by.may_displace(router));
+            let Some(prefix) = self.addresses.iter().find(gives_way).map(|known| known.prefix) else {
+                return;
+            };
+            let is_of_it = |known: &Address| known.prefix == prefix && known.router.is_some();
+            while let Some(at) = self.addresses.iter().position(is_of_it) {
+                let old = self.drop_at(at);
+                self.actions.push_back(Action::Event(Event::Removed(old.address)));
+            }
+        }
+    }
+
     /// Makes a temporary address beside the stable one of its prefix (RFC 8981 §3.4), with that one's lifetimes within the
     /// bounds of its own.
     fn add_temporary(
@@ -322,6 +350,7 @@ impl Addresses {
             address: identifier::temporary(prefix, random),
             preferred_until: stable.preferred_until,
             valid_until: stable.valid_until,
+            router: stable.router,
             ..self.new_address(prefix, origin)
         };
         bound_temporary(&mut new, now, desync);

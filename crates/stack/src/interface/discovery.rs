@@ -14,7 +14,7 @@ use wire::ndp::{
 use super::upper::Upper;
 use super::{Event, Interface, Medium};
 use crate::DropReason;
-use crate::autoconf;
+use crate::autoconf::{self, Advertiser};
 use crate::neighbor::{self, Advertisement};
 use crate::route::Lifetime;
 use crate::security::Security;
@@ -49,6 +49,7 @@ impl<S: Security> Interface<S> {
                     let link_layer = target_link_layer;
                     let said = Advertisement { target, router, solicited, r#override, link_layer };
                     self.neighbors.advertised(now, said);
+                    self.note_router(target);
                 }
             }
             Message::RouterAdvertisement(view) if self.routers => {
@@ -113,7 +114,7 @@ impl<S: Security> Interface<S> {
             time(said.retransmission_timer).map(|time| time.clamp(MIN_RETRANS_TIMER, MAX_RETRANS_TIMER));
         self.neighbors.set_times(reachable, retrans, &mut self.random);
         let lifetime = Lifetime::Finite(Duration::from_secs(said.router_lifetime.into()));
-        self.table.set_route(now, Ipv6Net::default(), router, said.preference, lifetime);
+        self.table.advertise_route(now, Ipv6Net::default(), router, said.preference, lifetime);
         if !lifetime.is_zero() {
             self.solicitation.stop();
         }
@@ -128,25 +129,43 @@ impl<S: Security> Interface<S> {
                     if let Ok(net) = Ipv6Net::new(prefix.prefix, prefix.prefix_length)
                         && prefix.on_link
                     {
-                        self.table.set_on_link(now, net, Lifetime::from_seconds(prefix.valid_lifetime));
+                        let lifetime = Lifetime::from_seconds(prefix.valid_lifetime);
+                        self.table.advertise_on_link(now, net, router, lifetime);
                     }
-                    self.addresses.advertised(now, prefix, &mut self.random);
+                    let by = Advertiser { router, reachable: self.table.confirmed() };
+                    self.addresses.advertised(now, prefix, by, &mut self.random);
                 }
                 AdvertisedOption::Route { prefix, prefix_length, preference, lifetime } => {
                     if let Ok(net) = Ipv6Net::new(*prefix, *prefix_length) {
                         let lifetime = Lifetime::from_seconds(*lifetime);
-                        self.table.set_route(now, net, router, *preference, lifetime);
+                        self.table.advertise_route(now, net, router, *preference, lifetime);
                     }
                 }
                 AdvertisedOption::DnsServers { lifetime, servers } => {
                     for server in servers {
-                        self.dns.advertised(now, *server, Lifetime::from_seconds(*lifetime));
+                        let by = Advertiser { router, reachable: self.table.confirmed() };
+                        self.dns.advertised(now, *server, by, Lifetime::from_seconds(*lifetime));
                     }
                 }
                 _ => {}
             }
         }
         self.forget_gone_routers();
+        self.note_router(router);
+        // Who has gone since he was reachable is found out, too, though nothing is sent to him.
+        if self.medium != Medium::Ip && self.table.is_full() {
+            for router in self.table.advertisers() {
+                self.neighbors.verify(now, router);
+            }
+        }
+    }
+
+    /// What routers that are reachable have advertised stays, and so do they among the neighbors.
+    fn note_router(&mut self, router: Ipv6Addr) {
+        let is_reachable = matches!(self.neighbors.state(router), Some(neighbor::State::Reachable { .. }));
+        if is_reachable && self.table.reached(router) {
+            self.neighbors.keep(router);
+        }
     }
 
     /// RFC 4861 §8.1, §8.3: only the router that packets to the destination go to may send it elsewhere.
@@ -237,6 +256,7 @@ impl<S: Security> Interface<S> {
             neighbor::Action::Unreachable { neighbor, packet } => {
                 // What went there is routed anew (RFC 4861 §7.3.3).
                 self.destinations.forget_first_hop(neighbor);
+                self.table.unreached(neighbor);
                 if self.table.is_router(neighbor) {
                     self.table.next_turn();
                 }

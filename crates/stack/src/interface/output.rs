@@ -207,6 +207,7 @@ impl<S: Security> Interface<S> {
     pub fn confirm(&mut self, now: Instant, destination: Ipv6Addr) {
         if let Ok(Hop::Neighbor(neighbor)) = self.hop(now, destination) {
             self.neighbors.confirm(now, neighbor);
+            self.table.reached(neighbor);
         }
     }
 

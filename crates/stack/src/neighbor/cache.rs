@@ -158,6 +158,27 @@ impl Neighbors {
         }
     }
 
+    /// Asks a router that nothing has been sent to whether it is there: the places of those that are not are wanted. One that
+    /// is being asked already is not asked again.
+    pub fn verify(&mut self, now: Instant, router: Ipv6Addr) {
+        let Some(entry) = self.entries.get_mut(&router) else {
+            self.ask(now, router, None, false);
+            return;
+        };
+        if entry.state == State::Stale && entry.link_layer.is_some() {
+            entry.state = State::Probe { sent: 1, next: now + self.retrans_timer };
+            self.soonest.note(entry.state.deadline());
+            self.actions.push_back(Action::Solicit { target: router, at: entry.link_layer, source: None });
+        }
+    }
+
+    /// A neighbor is a router that is there: strangers' entries do not push it out, though nothing was sent to it yet.
+    pub fn keep(&mut self, router: Ipv6Addr) {
+        if let Some(entry) = self.entries.get_mut(&router) {
+            entry.ours = true;
+        }
+    }
+
     fn ask(&mut self, now: Instant, target: Ipv6Addr, source: Option<Ipv6Addr>, ours: bool) -> bool {
         let asked = |entry: &&Entry| entry.link_layer.is_none() && entry.ours == ours;
         let incomplete = self.entries.values().filter(asked).count();

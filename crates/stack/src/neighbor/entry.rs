@@ -61,7 +61,7 @@ pub(super) struct Entry {
     /// Known in all states but INCOMPLETE.
     pub(super) link_layer: Option<MacAddress>,
     pub(super) is_router: bool,
-    /// Our own traffic has asked for it.
+    /// Our own traffic has asked for it, or it is a router that is there.
     pub(super) ours: bool,
     pub(super) used: Instant,
     pub(super) queue: VecDeque<Vec<u8>>,

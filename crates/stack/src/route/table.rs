@@ -1,4 +1,8 @@
 //! Prefixes on the link, default routers and routes, each with a lifetime (RFC 4861 §6.3.4 to §6.3.6, RFC 4191 §3).
+//!
+//! Anybody on the link can advertise any number of routers. Where the places run out, what a router said that has not been
+//! found reachable gives its place to a newcomer, the oldest first. What a reachable router said stays, and what the caller
+//! set stays anyway.
 
 use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
@@ -31,6 +35,8 @@ pub enum NextHop {
 struct OnLink {
     prefix: Ipv6Net,
     until: Option<Instant>,
+    /// Who said so; `None`: the caller.
+    router: Option<Ipv6Addr>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +47,14 @@ struct Route {
     until: Option<Instant>,
     /// When it was last to be asked for.
     probed: Option<Instant>,
+    /// The caller has set it.
+    is_static: bool,
+}
+
+impl Route {
+    fn is_default(&self) -> bool {
+        self.prefix.prefix_len() == 0
+    }
 }
 
 /// What routers and the caller have said of where things are.
@@ -55,25 +69,23 @@ pub struct Table {
     better: Option<Ipv6Addr>,
     /// Default routers that are so no longer, until somebody asks.
     gone: Vec<Ipv6Addr>,
+    /// Routers that neighbor discovery has found reachable, and not unreachable since; only of those that are known here.
+    confirmed: Vec<Ipv6Addr>,
 }
 
 impl Table {
-    /// A prefix is on the link, as long as that. Link-local prefixes are so anyway (RFC 4861 §6.3.4).
+    /// The caller says that a prefix is on the link, as long as that. Link-local prefixes are so anyway
+    /// (RFC 4861 §6.3.4).
     pub fn set_on_link(&mut self, now: Instant, prefix: Ipv6Net, lifetime: Lifetime) {
-        let prefix = prefix.trunc();
-        if prefix.addr().is_unicast_link_local() || prefix.addr().is_multicast() {
-            return;
-        }
-        let until = lifetime.end(now);
-        if let Some(known) = self.on_link.iter_mut().find(|known| known.prefix == prefix) {
-            known.until = until;
-        } else if !lifetime.is_zero() && self.on_link.len() < MAX_PREFIXES {
-            self.on_link.push(OnLink { prefix, until });
-        }
-        self.expire(now);
+        self.put_on_link(now, prefix, None, lifetime);
     }
 
-    /// A router leads to a network; a lifetime of 0: not any more. `::/0` makes it a default router.
+    /// A router says so. It changes nothing of what the caller has said.
+    pub fn advertise_on_link(&mut self, now: Instant, prefix: Ipv6Net, router: Ipv6Addr, lifetime: Lifetime) {
+        self.put_on_link(now, prefix, Some(router), lifetime);
+    }
+
+    /// The caller says that a router leads to a network; a lifetime of 0: not any more. `::/0` makes it a default router.
     pub fn set_route(
         &mut self,
         now: Instant,
@@ -82,25 +94,132 @@ impl Table {
         preference: Preference,
         lifetime: Lifetime,
     ) {
+        let until = lifetime.end(now);
+        let route =
+            Route { prefix: prefix.trunc(), router, preference, until, probed: None, is_static: true };
+        self.put_route(now, route, lifetime);
+    }
+
+    /// A router says so of itself. It changes nothing of what the caller has said.
+    pub fn advertise_route(
+        &mut self,
+        now: Instant,
+        prefix: Ipv6Net,
+        router: Ipv6Addr,
+        preference: Preference,
+        lifetime: Lifetime,
+    ) {
+        let until = lifetime.end(now);
+        let route =
+            Route { prefix: prefix.trunc(), router, preference, until, probed: None, is_static: false };
+        self.put_route(now, route, lifetime);
+    }
+
+    fn put_on_link(&mut self, now: Instant, prefix: Ipv6Net, router: Option<Ipv6Addr>, lifetime: Lifetime) {
         let prefix = prefix.trunc();
-        let new = Route { prefix, router, preference, until: lifetime.end(now), probed: None };
-        let known = self.routes.iter_mut().find(|known| known.prefix == prefix && known.router == router);
-        if let Some(known) = known {
-            *known = Route { probed: known.probed, ..new };
+        if prefix.addr().is_unicast_link_local() || prefix.addr().is_multicast() {
+            return;
+        }
+        let (until, confirmed) = (lifetime.end(now), &self.confirmed);
+        if let Some(known) = self.on_link.iter_mut().find(|known| known.prefix == prefix) {
+            if router.is_none() || known.router.is_some() {
+                known.until = until;
+                // What a reachable router says, too, is not in the hands of another one.
+                if router.is_none() || !known.router.is_some_and(|router| confirmed.contains(&router)) {
+                    known.router = router;
+                }
+            }
         } else if !lifetime.is_zero() {
-            let is_default = prefix.prefix_len() == 0;
-            let alike =
-                self.routes.iter().filter(|route| (route.prefix.prefix_len() == 0) == is_default).count();
-            if alike < if is_default { MAX_ROUTERS } else { MAX_ROUTES } {
+            let gives_way = |known: &OnLink| known.router.is_some_and(|router| !confirmed.contains(&router));
+            if self.on_link.len() >= MAX_PREFIXES
+                && let Some(oldest) = self.on_link.iter().position(gives_way)
+            {
+                self.on_link.remove(oldest);
+            }
+            if self.on_link.len() < MAX_PREFIXES {
+                self.on_link.push(OnLink { prefix, until, router });
+            }
+        }
+        self.expire(now);
+    }
+
+    fn put_route(&mut self, now: Instant, new: Route, lifetime: Lifetime) {
+        let is_same = |known: &&mut Route| known.prefix == new.prefix && known.router == new.router;
+        if let Some(known) = self.routes.iter_mut().find(is_same) {
+            if new.is_static || !known.is_static {
+                *known = Route { probed: known.probed, ..new };
+            }
+        } else if !lifetime.is_zero() {
+            let most = if new.is_default() { MAX_ROUTERS } else { MAX_ROUTES };
+            let is_alike = |route: &Route| route.is_default() == new.is_default();
+            let gives_way = |route: &Route| {
+                is_alike(route) && !route.is_static && !self.confirmed.contains(&route.router)
+            };
+            let mut alike = self.routes.iter().filter(|route| is_alike(route)).count();
+            if alike >= most
+                && let Some(oldest) = self.routes.iter().position(gives_way)
+            {
+                let old = self.routes.remove(oldest);
+                if old.is_default() {
+                    self.gone.push(old.router);
+                }
+                alike -= 1;
+            }
+            if alike < most {
                 self.routes.push(new);
             }
         }
         self.expire(now);
     }
 
+    /// Neighbor discovery has found a neighbor reachable: if it is a router, what it says stays. Returns whether it is one.
+    pub fn reached(&mut self, router: Ipv6Addr) -> bool {
+        let is_known = self.is_known(router);
+        if is_known && !self.confirmed.contains(&router) {
+            self.confirmed.push(router);
+        }
+        is_known
+    }
+
+    /// Neighbor discovery has found a router unreachable: what it says gives way where places run out.
+    pub fn unreached(&mut self, router: Ipv6Addr) {
+        self.confirmed.retain(|known| *known != router);
+    }
+
+    /// Routers that neighbor discovery has found reachable.
+    pub fn confirmed(&self) -> &[Ipv6Addr] {
+        &self.confirmed
+    }
+
+    /// Whether no place is left for a router, a route or a prefix, so that it matters who is reachable.
+    pub fn is_full(&self) -> bool {
+        let default = self.default_routers().count();
+        default >= MAX_ROUTERS
+            || self.routes.len() - default >= MAX_ROUTES
+            || self.on_link.len() >= MAX_PREFIXES
+    }
+
+    /// All that have advertised something that is kept; some more than once.
+    pub fn advertisers(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
+        let routes = self.routes.iter().filter(|route| !route.is_static).map(|route| route.router);
+        routes.chain(self.on_link.iter().filter_map(|known| known.router))
+    }
+
+    fn is_known(&self, router: Ipv6Addr) -> bool {
+        self.is_router(router) || self.on_link.iter().any(|known| known.router == Some(router))
+    }
+
     /// A router is one no longer: all that leads through it is gone.
     pub fn remove_router(&mut self, router: Ipv6Addr) {
         self.routes.retain(|route| route.router != router);
+        self.forget_strangers();
+    }
+
+    /// Of whom nothing is known here any longer, it does not matter whether he is reachable.
+    fn forget_strangers(&mut self) {
+        let mut confirmed = std::mem::take(&mut self.confirmed);
+        confirmed.retain(|router| self.is_known(*router));
+        self.confirmed = confirmed;
     }
 
     /// The next hop to a destination, by the longest prefix, then by preference, of the routers that may be reachable. If
@@ -177,7 +296,7 @@ impl Table {
 
     /// The default routers.
     pub fn default_routers(&self) -> impl Iterator<Item = Ipv6Addr> + '_ {
-        self.routes.iter().filter(|route| route.prefix.prefix_len() == 0).map(|route| route.router)
+        self.routes.iter().filter(|route| route.is_default()).map(|route| route.router)
     }
 
     /// What is on the link, and until when.
@@ -207,11 +326,12 @@ impl Table {
         let gone = &mut self.gone;
         self.routes.retain(|route| {
             let lasts = route.until.is_none_or(|until| until > now);
-            if !lasts && route.prefix.prefix_len() == 0 {
+            if !lasts && route.is_default() {
                 gone.push(route.router);
             }
             lasts
         });
+        self.forget_strangers();
     }
 }
 
@@ -334,5 +454,81 @@ mod tests {
             (MAX_ROUTERS, MAX_ROUTERS + MAX_ROUTES)
         );
         assert_eq!(table.on_link.len(), MAX_PREFIXES);
+    }
+
+    /// Many routers that nobody has found reachable, each with a prefix and a route.
+    fn flood(table: &mut Table, now: Instant) {
+        for number in 100..1000 {
+            let net = Ipv6Net::new(Ipv6Addr::new(0x2001, 0xdb8, number, 0, 0, 0, 0, 0), 48).unwrap();
+            table.advertise_route(now, prefix("::/0"), router(number), Preference::Medium, DAY);
+            table.advertise_route(now, net, router(number), Preference::Medium, DAY);
+            table.advertise_on_link(now, net, router(number), DAY);
+        }
+    }
+
+    /// What is known of a router: it is a default router, has a route, its prefix is on the link.
+    fn known(table: &Table, number: u16) -> [bool; 3] {
+        let has = |default: bool| {
+            table.routes.iter().any(|route| route.router == router(number) && route.is_default() == default)
+        };
+        [has(true), has(false), table.on_link.iter().any(|known| known.router == Some(router(number)))]
+    }
+
+    #[test]
+    fn routers_that_nobody_has_reached_give_their_places_to_newcomers_and_others_do_not() {
+        let now = Instant::now();
+        let (near, far) = (prefix("2001:db8:1::/64"), prefix("2001:db8:2::/48"));
+        let mut table = Table::default();
+        let advertise = |table: &mut Table, number: u16| {
+            table.advertise_route(now, prefix("::/0"), router(number), Preference::Medium, DAY);
+            table.advertise_route(now, far, router(number), Preference::Medium, DAY);
+            table.advertise_on_link(now, near, router(number), DAY);
+        };
+        flood(&mut table, now);
+        assert!(table.is_full());
+        advertise(&mut table, 1);
+        assert_eq!(known(&table, 1), [true; 3], "a newcomer has a place");
+        table.reached(router(1));
+        flood(&mut table, now);
+        assert_eq!(known(&table, 1), [true; 3], "who is reachable stays");
+        table.advertise_on_link(now, near, router(999), DAY);
+        assert_eq!(known(&table, 1), [true; 3], "and another who says the same changes nothing");
+        table.unreached(router(1));
+        flood(&mut table, now);
+        assert_eq!(known(&table, 1), [false; 3], "who is not, does not");
+        assert!(table.gone.len() >= MAX_ROUTERS, "what was redirected to them goes elsewhere");
+    }
+
+    #[test]
+    fn what_the_caller_has_set_is_changed_by_no_advertisement() {
+        let now = Instant::now();
+        let mut table = Table::default();
+        table.set_route(now, prefix("::/0"), router(1), Preference::Medium, DAY);
+        table.set_on_link(now, prefix("2001:db8:9::/64"), DAY);
+        flood(&mut table, now);
+        table.advertise_on_link(now, prefix("2001:db8:8::/64"), router(2), DAY);
+        table.reached(router(2));
+        table.set_on_link(now, prefix("2001:db8:8::/64"), DAY);
+        let end = Lifetime::Finite(Duration::ZERO);
+        table.advertise_on_link(now, prefix("2001:db8:8::/64"), router(2), end);
+        table.advertise_route(now, prefix("::/0"), router(1), Preference::Medium, end);
+        table.advertise_on_link(now, prefix("2001:db8:9::/64"), router(1), end);
+        flood(&mut table, now);
+        assert!(table.default_routers().any(|at| at == router(1)));
+        assert!(table.is_on_link(now, FAR) && table.is_on_link(now, "2001:db8:8::1".parse().unwrap()));
+    }
+
+    #[test]
+    fn of_routers_that_are_all_reachable_none_gives_way_and_nothing_is_kept_of_strangers() {
+        let now = Instant::now();
+        let mut table = Table::default();
+        for number in 0..200 {
+            table.advertise_route(now, prefix("::/0"), router(number), Preference::Medium, DAY);
+            table.reached(router(number));
+        }
+        assert!(table.default_routers().eq((0..MAX_ROUTERS as u16).map(router)));
+        assert_eq!(table.confirmed().len(), MAX_ROUTERS);
+        table.expire(now + Duration::from_secs(86_400));
+        assert!(table.confirmed().is_empty());
     }
 }

@@ -1,11 +1,15 @@
 //! Whatever arrives, nothing panics, and what is kept stays bounded.
 
-use fastrand::Rng;
-use stack::neighbor::MAX_NEIGHBORS;
-use stack::{autoconf, interface::NoUpper};
-use wire::ndp::{ALL_NODES, NeighborSolicitation, Redirect};
+use std::net::Ipv6Addr;
 
-use crate::link::{ANY, FAR, Link, SECOND, advertisement, at, frame, mac, prefix};
+use fastrand::Rng;
+use stack::neighbor::{MAX_NEIGHBORS, State};
+use stack::route::MAX_ROUTERS;
+use stack::{autoconf, interface::NoUpper};
+use wire::ethernet::MacAddress;
+use wire::ndp::{ALL_NODES, AdvertisedOption, NeighborSolicitation, Redirect};
+
+use crate::link::{ANY, FAR, Link, MINUTE, SECOND, advertisement, at, frame, mac, prefix};
 
 /// Frames that a host gets in a good life.
 fn good(link: &mut Link) -> Vec<Vec<u8>> {
@@ -137,4 +141,120 @@ fn rfc_6583_a_flood_of_neighbors_leaves_those_we_talk_to() {
     }
     assert_eq!(link.hosts[0].neighbors().len(), MAX_NEIGHBORS);
     assert!(link.ping(0, them));
+}
+
+/// So many routers that are not there advertise themselves, each with a prefix, a server and an address of its own.
+fn forge_routers(link: &mut Link, numbers: std::ops::Range<u16>) {
+    for number in numbers {
+        let source = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0xbad, number);
+        let server = Ipv6Addr::new(0x2001, 0xdb8, 0xbad, number, 0, 0, 0, 0x53);
+        let net = format!("2001:db8:bad:{number:x}::");
+        let said = advertisement(vec![
+            prefix(&net, 1800, 1800),
+            AdvertisedOption::DnsServers { lifetime: 1800, servers: vec![server] },
+            AdvertisedOption::SourceLinkLayer(mac(9)),
+        ]);
+        link.inject(mac(9), mac(0), &said.to_packet(source, ALL_NODES));
+    }
+}
+
+/// Whether a host has a router, an address in its prefix, and its server.
+fn has(link: &Link, router: usize) -> [bool; 3] {
+    let host = &link.hosts[0];
+    let good = |address: Ipv6Addr| address.segments()[..3] == [0x2001, 0xdb8, 1];
+    [
+        host.default_routers().any(|known| known == link.routers[router].address),
+        host.addresses().iter().any(|known| good(known.address)),
+        host.dns_servers().any(good),
+    ]
+}
+
+fn add_router_with_server(link: &mut Link) {
+    link.add_router(1);
+    let servers = vec!["2001:db8:1::53".parse().unwrap()];
+    let said = link.routers[0].says.as_mut().unwrap();
+    said.options.push(AdvertisedOption::DnsServers { lifetime: 1800, servers });
+}
+
+#[test]
+fn a_router_that_comes_after_a_flood_of_forged_ones_has_its_place_and_keeps_it() {
+    let mut link = Link::new(1);
+    link.run(SECOND * 5);
+    forge_routers(&mut link, 0..600);
+    link.run(MINUTE * 11);
+    assert_eq!(link.hosts[0].default_routers().count(), MAX_ROUTERS);
+    assert!(link.hosts[0].addresses().iter().count() <= autoconf::MAX_ADDRESSES);
+    add_router_with_server(&mut link);
+    let said = link.routers[0].says.clone().unwrap();
+    link.advertise(0, &said);
+    assert_eq!(has(&link, 0), [true; 3]);
+    forge_routers(&mut link, 600..1200);
+    link.run(SECOND * 5);
+    assert_eq!(has(&link, 0), [true; 3]);
+    link.hosts[0].ping(link.now, FAR, 1, 1, b"").unwrap();
+    link.run(SECOND);
+    assert_eq!(link.routers[0].forwarded.len(), 1, "and packets go there");
+}
+
+#[test]
+fn a_flood_of_forged_routers_changes_nothing_for_one_that_is_reachable() {
+    // In use, and not yet.
+    for used in [true, false] {
+        let mut link = Link::new(1);
+        add_router_with_server(&mut link);
+        link.run(SECOND * 5);
+        if used {
+            link.hosts[0].ping(link.now, FAR, 1, 1, b"").unwrap();
+            link.run(MINUTE);
+        }
+        assert_eq!(has(&link, 0), [true; 3]);
+        let address = link.global(0);
+        link.routers[0].forwarded.clear();
+        for round in 0..5 {
+            forge_routers(&mut link, round * 600..round * 600 + 600);
+            assert_eq!(has(&link, 0), [true; 3]);
+            assert!(link.hosts[0].addresses().is_assigned(address));
+            link.hosts[0].ping(link.now, FAR, 1, 1, b"").unwrap();
+            link.run(MINUTE);
+            assert_eq!(link.routers[0].forwarded.len(), usize::from(round) + 1);
+        }
+    }
+}
+
+#[test]
+fn a_router_that_has_gone_gives_its_place_to_a_newcomer_though_it_was_reachable_once() {
+    let mut link = Link::new(1);
+    for number in 1..=MAX_ROUTERS as u8 {
+        link.add_router(number);
+    }
+    link.run(MINUTE);
+    assert_eq!(link.hosts[0].default_routers().count(), MAX_ROUTERS);
+    link.add_router(100);
+    let newcomer = link.routers.len() - 1;
+    let said = link.routers[newcomer].says.clone().unwrap();
+    link.advertise(newcomer, &said);
+    assert!(!has(&link, newcomer)[0], "all are reachable");
+    for router in &mut link.routers[..newcomer] {
+        (router.alive, router.says) = (false, None);
+    }
+    for _ in 0..4 {
+        link.run(MINUTE);
+        link.advertise(newcomer, &said);
+    }
+    assert!(has(&link, newcomer)[0]);
+    let reachable =
+        |at: Ipv6Addr| matches!(link.hosts[0].neighbors().state(at), Some(State::Reachable { .. }));
+    assert!(reachable(link.routers[newcomer].address), "and is found to be there");
+}
+
+#[test]
+fn who_asks_routers_whether_they_are_there_asks_each_a_few_times_only() {
+    let mut link = Link::new(1);
+    link.run(SECOND * 5);
+    link.sent();
+    forge_routers(&mut link, 0..600);
+    link.run(MINUTE);
+    let of_routers = |packet: &&(MacAddress, Vec<u8>)| packet.0 == mac(9);
+    let asked = link.seen.iter().filter(of_routers).count();
+    assert!((600 - MAX_ROUTERS..=1800).contains(&asked), "{asked}");
 }

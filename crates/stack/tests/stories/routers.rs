@@ -78,6 +78,17 @@ fn rfc_4861_6_3_4_hop_limit_mtu_and_lifetime_are_as_said() {
 }
 
 #[test]
+fn rfc_4861_6_3_4_the_mtu_of_a_router_is_within_1280_and_what_the_device_carries() {
+    let mut link = routed();
+    for (said, mtu) in
+        [(1280, 1280), (1279, 1280), (0, 1280), (1500, 1500), (1501, 1500), (9000, 1500), (u32::MAX, 1500)]
+    {
+        link.advertise(0, &advertisement(vec![AdvertisedOption::Mtu(said)]));
+        assert_eq!(link.hosts[0].link_mtu(), mtu, "{said}");
+    }
+}
+
+#[test]
 fn rfc_4861_6_3_4_what_an_advertisement_leaves_open_stays_as_it_was() {
     let mut link = routed();
     let timer = link.hosts[0].neighbors().retrans_timer();

@@ -2,6 +2,7 @@
 
 use lab::patience::wait_until;
 use lab::process::Process;
+use nix::sys::signal::Signal;
 
 use super::{
     FAR, KERNEL, KERNEL_V4, OURS, OURS_V4, PATIENCE, StackScene, address_in, are_equal, output, succeeds,
@@ -165,6 +166,28 @@ fn a_killed_process_leaves_the_device_as_it_was_or_none() {
     wait_until("a new device", there);
     made.kill();
     assert!(!there());
+}
+
+#[test]
+fn its_sockets_go_with_it_at_a_signal_and_those_of_one_that_was_killed_are_replaced() {
+    let Some(scene) = StackScene::new(&[]) else { return };
+    let folder = scene.folder().display().to_string();
+    let keys = scene.folder().join("keys.sock");
+    let options = ["--serve", &folder, "--key-socket", &keys.display().to_string()];
+    let sockets = || std::fs::read_dir("/run/sidestep/stack").expect("a folder").count();
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let mut host = scene.start(scene.stack("http", &options));
+        assert_eq!((sockets(), keys.exists()), (1, true));
+        host.signal(signal);
+        assert!(host.wait(PATIENCE).expect("it ends").success());
+        assert_eq!((sockets(), keys.exists()), (0, false), "{signal}");
+    }
+    scene.start(scene.stack("http", &options)).kill();
+    assert_eq!((sockets(), keys.exists()), (1, true));
+    let host = scene.start(scene.stack("http", &options));
+    assert!(scene.netstat().is_some(), "it answers in the place of the other");
+    host.stop(PATIENCE);
+    assert_eq!((sockets(), keys.exists()), (0, false));
 }
 
 #[test]

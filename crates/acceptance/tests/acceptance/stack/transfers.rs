@@ -101,6 +101,42 @@ fn our_server_serves_many_connections() {
     host.stop(PATIENCE);
 }
 
+#[test]
+fn our_server_serves_others_beside_a_client_with_a_thousand_unfinished_requests() {
+    let Some(scene) = StackScene::new(&["curl", "python3"]) else { return };
+    let folder = scene.folder().display().to_string();
+    scene.write("file", b"a few octets");
+    let host = scene.start(scene.stack("http", &["--serve", &folder]));
+    let client = format!(
+        "import resource, socket, sys\n\
+         resource.setrlimit(resource.RLIMIT_NOFILE, (4096, 4096))\n\
+         sockets = [socket.create_connection(('{OURS}', 80), 60) for _ in range(1100)]\n\
+         for s in sockets:\n    \
+             try: s.sendall(b'GET /file HTTP/1.1\\r\\nA: ')\n    \
+             except OSError: pass\n\
+         print('ready', flush=True)\n\
+         sys.stdin.read()\n"
+    );
+    let mut python = scene.kernel().command("python3").expect("the namespace");
+    let python = python.args(["-c", &client]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut python = python.spawn().expect("a client");
+    let mut said = String::new();
+    let stdout = python.stdout.take().expect("a pipe");
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(stdout), &mut said).expect("a line");
+    assert_eq!(said, "ready\n");
+    let status = std::fs::read_to_string(format!("/proc/{}/status", host.id())).expect("a process");
+    let threads = status.lines().find_map(|line| line.strip_prefix("Threads:")).expect("a number");
+    assert!(threads.trim().parse::<u32>().expect("a number") < 50, "{threads}");
+    // Of the same network, and of another version of IP.
+    for address in [format!("[{OURS}]"), OURS_V4.to_owned()] {
+        let got = succeeds(&mut curl(&scene, &[&format!("http://{address}/file")]));
+        assert_eq!(got, "a few octets");
+    }
+    drop(python.stdin.take());
+    python.wait().expect("it ends");
+    host.stop(PATIENCE);
+}
+
 /// Ours and the kernel's `nc`-like server in Python, which repeats what it gets, for TCP and UDP.
 fn echo(scene: &StackScene, kind: &str) -> Process {
     let script = if kind == "udp" {

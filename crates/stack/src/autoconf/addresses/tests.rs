@@ -48,7 +48,9 @@ impl Host {
             valid_lifetime: valid,
             preferred_lifetime: preferred,
         };
-        self.addresses.advertised(self.now, &said, &mut self.random);
+        let router = "fe80::1".parse().unwrap();
+        let by = Advertiser { router, reachable: &[router] };
+        self.addresses.advertised(self.now, &said, by, &mut self.random);
     }
 
     fn only(&self) -> &Address {
