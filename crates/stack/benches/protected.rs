@@ -50,7 +50,8 @@ const GMAC: &str = "aes-gmac 0x3031323334353637383930313233343536373839";
 const HMAC: &str = "hmac-sha256 0x3031323334353637383930313233343536373839303132333435363738393031";
 
 fn transfer(bencher: Bencher, levels: Levels, authentication: &str) {
-    Pair::new(Handover::Single(1), |now| security(now, levels, authentication)).measure(bencher);
+    let handover = Handover { offloads: false, batch: 1 };
+    Pair::new(handover, |now| security(now, levels, authentication)).measure(bencher);
 }
 
 fn security(now: Instant, levels: Levels, authentication: &str) -> Ipsec {

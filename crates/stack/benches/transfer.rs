@@ -23,12 +23,12 @@ fn main() {
 
 #[divan::bench(sample_count = 20)]
 fn with_offloads(bencher: Bencher) {
-    Pair::new(Handover::WithOffloads, |_| NoSecurity).measure(bencher);
+    Pair::new(Handover { offloads: true, batch: 32 }, |_| NoSecurity).measure(bencher);
 }
 
 #[divan::bench(sample_count = 20)]
 fn without_offloads(bencher: Bencher) {
-    Pair::new(Handover::Single(32), |_| NoSecurity).measure(bencher);
+    Pair::new(Handover { offloads: false, batch: 32 }, |_| NoSecurity).measure(bencher);
 }
 
 /// One end with smoltcp.

@@ -154,6 +154,8 @@ pub(super) fn udp_speed(hosts: &Hosts, is_ipv6: bool, levels: Levels, size: usiz
             let (per_second, from) = taken?;
             // The sender may wait for a word.
             server.send_to(&[1], from)?;
+            drain(&server)?;
+            server.send_to(&[], from)?;
             Ok(per_second)
         });
         let send = || {
@@ -166,7 +168,8 @@ pub(super) fn udp_speed(hosts: &Hosts, is_ipv6: bool, levels: Levels, size: usiz
                 client.send(&data)?;
                 ahead += 1;
             }
-            Ok(())
+            client.send(&[])?;
+            drain(&client)
         };
         let sent: io::Result<()> = send();
         let per_second = taking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
@@ -186,6 +189,17 @@ fn take(socket: &UdpSocket<Ipsec>) -> io::Result<(f64, SocketAddr)> {
         count += 1;
         if count % WORD == 0 {
             socket.send_to(&[1], from)?;
+        }
+    }
+}
+
+/// Takes what is still on its way, up to an empty datagram: what comes to a closed socket is an error at the next one.
+fn drain(socket: &UdpSocket<Ipsec>) -> io::Result<()> {
+    let mut data = Vec::new();
+    loop {
+        socket.receive(&mut data)?;
+        if data.is_empty() {
+            return Ok(());
         }
     }
 }
