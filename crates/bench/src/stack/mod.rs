@@ -65,6 +65,9 @@ pub struct StackOptions {
     /// Seconds of TCP per measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Rounds of section 7 in each repetition
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// How many children of IPsec there are when the memory of an association is measured; 1: it is not
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
     children: u16,
@@ -112,7 +115,9 @@ impl StackOptions {
 /// # Errors
 /// When the results cannot be written.
 pub fn run(options: &StackOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let settings = format!("Repetitions: {}, of {} s each", options.repetitions, options.seconds);
+    let StackOptions { repetitions, seconds, rounds, .. } = *options;
+    let settings =
+        format!("Repetitions: {repetitions}, of {seconds} s each, with {rounds} rounds of section 7 each");
     let mut results = Results { machine: machine("both ends"), settings, ..Results::default() };
     let goes_on = |part| options.measures(part) && !stop.load(Ordering::Relaxed);
     if goes_on(Part::Tcp) {
@@ -130,7 +135,8 @@ pub fn run(options: &StackOptions, program: &Path, stop: &Arc<AtomicBool>) -> Re
         results.tunnels = Some(tunnels::measure(extent, &options.prefix, program, stop));
     }
     if goes_on(Part::Section7) {
-        results.section7 = Some(section7::measure(options.repetitions, &options.prefix, stop));
+        results.section7 =
+            Some(section7::measure(options.repetitions * options.rounds, &options.prefix, stop));
     }
     show(options, &results)?;
     Ok(if stop.load(Ordering::Relaxed) {

@@ -25,8 +25,8 @@ use serde::Serialize;
 use self::hosts::{Hosts, Link, Side};
 use crate::comparison::quantile;
 
-/// Rounds of each repetition.
-const ROUNDS: u32 = 10;
+/// After so many rounds it is said how far it is.
+const PROGRESS: u32 = 25;
 /// Table 5 is about the algorithms: no write or buffer is to be a limit.
 const LARGE_WRITE: usize = 32_768;
 const LARGE_BUFFER: usize = 1 << 20;
@@ -139,14 +139,14 @@ pub(super) struct Section7 {
     pub(super) failures: Vec<String>,
 }
 
-/// Measures everything, with [`ROUNDS`] in each repetition.
-pub(super) fn measure(repetitions: u32, prefix: &str, stop: &AtomicBool) -> Section7 {
+/// Measures everything in each of so many rounds.
+pub(super) fn measure(rounds: u32, prefix: &str, stop: &AtomicBool) -> Section7 {
     let mut all = Section7::default();
     // The thread is the first host's program, and has its processor.
     let measured = std::thread::scope(|scope| {
         let measure = || {
             Side::A.pin();
-            all.measure(repetitions, prefix, stop)
+            all.measure(rounds, prefix, stop)
         };
         scope.spawn(measure).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
     });
@@ -173,10 +173,10 @@ fn groups() -> Vec<Vec<Measurement>> {
 }
 
 impl Section7 {
-    fn measure(&mut self, repetitions: u32, prefix: &str, stop: &AtomicBool) -> Result<(), Error> {
+    fn measure(&mut self, rounds: u32, prefix: &str, stop: &AtomicBool) -> Result<(), Error> {
         let link = Link::new(prefix)?;
         let mut groups = groups();
-        for round in 1..=repetitions * ROUNDS {
+        for round in 1..=rounds {
             let hosts = Hosts::start(&link)?;
             for group in &mut groups {
                 // Another one first, each time.
@@ -191,8 +191,8 @@ impl Section7 {
                     }
                 }
             }
-            if round % ROUNDS == 0 {
-                eprintln!("section 7: {} of {repetitions}", round / ROUNDS);
+            if round % PROGRESS == 0 {
+                eprintln!("section 7: round {round} of {rounds}");
             }
         }
         Ok(())

@@ -16,9 +16,9 @@ use stack_runtime::{Stack, TcpListener, TcpOptions, TcpStream, UdpSocket};
 use super::hosts::{Hosts, Side};
 
 /// What is measured of each value in a round.
-const LENGTH: Duration = Duration::from_millis(40);
+const LENGTH: Duration = Duration::from_millis(15);
 /// What comes before it: connections grow, neighbours are found, caches fill.
-const WARM: Duration = Duration::from_millis(15);
+const WARM: Duration = Duration::from_millis(5);
 /// Silence after which something is lost.
 const PATIENCE: Duration = Duration::from_secs(2);
 const PORT: u16 = 7;
