@@ -102,7 +102,7 @@ pub fn select(destination: Ipv6Addr, candidates: impl IntoIterator<Item = Candid
 /// `Greater` if `a` is the better source (RFC 6724 §5, rules 1 to 8).
 fn compare(destination: Ipv6Addr, a: &Candidate, b: &Candidate) -> Ordering {
     let wanted = Scope::of(destination);
-    let label = policy(destination).label;
+    let fits = |of: &Candidate| policy(of.address).label == policy(destination).label;
     let matching = |of: &Candidate| common_prefix(of.address, destination).min(of.prefix_length);
     (a.address == destination)
         .cmp(&(b.address == destination))
@@ -111,7 +111,7 @@ fn compare(destination: Ipv6Addr, a: &Candidate, b: &Candidate) -> Ordering {
         .then_with(|| a.home.cmp(&b.home))
         .then_with(|| a.outgoing_interface.cmp(&b.outgoing_interface))
         .then_with(|| a.of_next_hop.cmp(&b.of_next_hop))
-        .then_with(|| (policy(a.address).label == label).cmp(&(policy(b.address).label == label)))
+        .then_with(|| fits(a).cmp(&fits(b)))
         .then_with(|| a.temporary.cmp(&b.temporary))
         .then_with(|| matching(a).cmp(&matching(b)))
 }

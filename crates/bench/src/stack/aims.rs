@@ -70,9 +70,9 @@ pub(super) fn all(results: &Results) -> Vec<Aim> {
         measured: bytes,
     }));
     let section7 = results.section7.iter().flat_map(|section7| {
-        let shares = section7.shares().into_iter().zip([0.55, 0.70, 0.45]);
+        let shares = section7.shares().into_iter();
         let shares =
-            shares.map(|((name, share), least)| (format!("TCP with {name}, of plain TCP"), share, least));
+            shares.map(|(name, share, least)| (format!("TCP with {name}, of plain TCP"), share, least));
         let versions = section7.versions().into_iter();
         let versions =
             versions.map(|(name, ratio)| (format!("IPv6, of IPv4: {name}, worst row"), ratio, 0.97));

@@ -1,18 +1,13 @@
 //! The contenders' end, as a process: it takes at [`SINK`], and gives at [`SOURCE`].
 
-use std::io::{Read, Write};
-use std::net::{Ipv6Addr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::net::{Ipv6Addr, TcpListener};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use super::contender::StackContender;
 use super::load::{self, Direction, SINK, SOURCE};
-use super::{device, ours, runner, smoltcp};
+use super::{device, ours, runner, server, smoltcp};
 use lab::Error;
-
-/// How often it is looked for a stop.
-const IDLE: Duration = Duration::from_millis(200);
-const CHUNK: usize = 256 * 1024;
 
 /// Runs a contender until `stop` is set.
 ///
@@ -44,22 +39,10 @@ fn kernel(stop: &AtomicBool) -> Result<(), Error> {
         load::use_cubic(&listener)?;
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                std::thread::spawn(move || serve(stream, port));
+                std::thread::spawn(move || server::serve(stream, port));
             }
         });
     }
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(IDLE);
-    }
+    server::wait(stop);
     Ok(())
-}
-
-/// Until the client ends it.
-fn serve(mut stream: TcpStream, port: u16) {
-    let mut chunk = vec![0x5a; CHUNK];
-    if port == SINK {
-        while stream.read(&mut chunk).is_ok_and(|length| length > 0) {}
-    } else {
-        while stream.write_all(&chunk).is_ok() {}
-    }
 }

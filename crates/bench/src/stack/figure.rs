@@ -12,6 +12,7 @@ pub(super) struct Panel {
 const WIDTH: f64 = 340.0;
 const HEIGHT: f64 = 230.0;
 const LEFT: f64 = 46.0;
+const RIGHT: f64 = 20.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = 26.0;
 const COLUMNS: usize = 2;
@@ -40,8 +41,8 @@ pub(super) fn svg(panels: &[Panel]) -> String {
 fn draw(out: &mut String, panel: &Panel) {
     let points = || panel.lines.iter().flat_map(|(_, points)| points);
     let (most_x, most_y) = points().fold((1.0, 0.0), |(x, y): (f64, f64), at| (x.max(at.0), y.max(at.1)));
-    let most_y = if most_y > 0.0 { most_y * 1.05 } else { 1.0 };
-    let (right, floor) = (WIDTH - 12.0, HEIGHT - BOTTOM);
+    let most_y = round_up(most_y);
+    let (right, floor) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
     let at = |(x, y): (f64, f64)| (LEFT + x / most_x * (right - LEFT), floor - y / most_y * (floor - TOP));
     let _ = writeln!(out, "<text x=\"{LEFT}\" y=\"16\" font-weight=\"bold\">{}</text>", panel.title);
     let _ = writeln!(out, "<path d=\"M{LEFT} {TOP}V{floor}H{right}\" fill=\"none\" stroke=\"#999\"/>");
@@ -77,9 +78,27 @@ fn draw(out: &mut String, panel: &Panel) {
     }
 }
 
+/// The next number that an axis can end with: its half is one that is easily read, too.
+fn round_up(value: f64) -> f64 {
+    if value <= 0.0 {
+        return 1.0;
+    }
+    let magnitude = 10f64.powf(value.log10().floor());
+    let steps = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0].map(|step| step * magnitude);
+    steps.into_iter().find(|step| *step >= value).unwrap_or(value)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn axes_end_with_round_numbers() {
+        assert_eq!(
+            [22.1, 20.0, 91.8, 144.9, 3500.0, 0.0].map(round_up),
+            [30.0, 20.0, 100.0, 200.0, 4000.0, 1.0]
+        );
+    }
 
     #[test]
     fn each_panel_has_its_lines_and_stays_inside() {

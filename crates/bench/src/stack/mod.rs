@@ -7,12 +7,13 @@
 //! | `scene` | a client of the kernel's, an impaired link, and the contender behind it |
 //! | `load` | what the client does: sends to the contender, or receives from it |
 //! | `end` | what the contenders do: a program each, which takes and gives |
+//! | `server` | what those with sockets that block do with their connections |
 //! | `runner` | the host stack as programs have it, with offloads |
 //! | `device`, `ours`, `smoltcp` | those at a TUN device that take single packets |
 //! | `gvisor` | that one, a program in Go |
 //! | `idle` | the memory of a connection that nobody uses |
 //! | `tunnels` | `ipsec up` beside libipsec and the moving tunnel |
-//! | `section7`, `figure` | the seed's tables 1 to 5 and figure 8 again: latency and throughput without a device |
+//! | `section7`, `figure` | the seed's tables 1 to 5 and figure 8 again: two hosts of ours with an Ethernet between them |
 //! | `results`, `aims`, `page` | what was measured, what was to be reached, and how it is shown |
 //!
 //! All contenders are measured before the next repetition, and ratios are taken within a repetition.
@@ -30,6 +31,7 @@ mod results;
 mod runner;
 mod scene;
 mod section7;
+mod server;
 mod smoltcp;
 mod tunnels;
 
@@ -63,6 +65,9 @@ pub struct StackOptions {
     /// Seconds of TCP per measurement
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=600))]
     seconds: u32,
+    /// Rounds of section 7 in each repetition
+    #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
     /// How many children of IPsec there are when the memory of an association is measured; 1: it is not
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u16).range(1..=1000))]
     children: u16,
@@ -110,7 +115,9 @@ impl StackOptions {
 /// # Errors
 /// When the results cannot be written.
 pub fn run(options: &StackOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let settings = format!("Repetitions: {}, of {} s each", options.repetitions, options.seconds);
+    let StackOptions { repetitions, seconds, rounds, .. } = *options;
+    let settings =
+        format!("Repetitions: {repetitions}, of {seconds} s each, with {rounds} rounds of section 7 each");
     let mut results = Results { machine: machine("both ends"), settings, ..Results::default() };
     let goes_on = |part| options.measures(part) && !stop.load(Ordering::Relaxed);
     if goes_on(Part::Tcp) {
@@ -128,7 +135,8 @@ pub fn run(options: &StackOptions, program: &Path, stop: &Arc<AtomicBool>) -> Re
         results.tunnels = Some(tunnels::measure(extent, &options.prefix, program, stop));
     }
     if goes_on(Part::Section7) {
-        results.section7 = Some(section7::measure(options.repetitions));
+        results.section7 =
+            Some(section7::measure(options.repetitions * options.rounds, &options.prefix, stop));
     }
     show(options, &results)?;
     Ok(if stop.load(Ordering::Relaxed) {

@@ -132,8 +132,8 @@ fn section7(results: &Results) -> Markup {
             section {
                 h2 { "Section 7 of the paper on NRL's IPv6, again" }
                 p {
-                    "Theirs: two machines and an Ethernet, 1996. Ours: two hosts of the stack in one thread, without a device, \
-                     by the thread's processor time. So only the columns in percent compare."
+                    "Theirs: two machines and an Ethernet, 1996. Ours: two hosts of the stack, each at a TAP device without \
+                     offloads, and a bridge of the kernel's between them. So only the columns in percent compare."
                 }
                 div.paper { (PreEscaped(section7.figure())) }
                 @for one in section7.tables() { h3 { (one.title) } p { (prose(&one.how)) } (table(&one)) }

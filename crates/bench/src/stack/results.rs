@@ -32,7 +32,7 @@ pub(super) struct Results {
     pub(super) idle: Option<f64>,
     pub(super) tunnels: Option<Tunnels>,
     pub(super) section7: Option<Section7>,
-    /// Of all but the tunnels, which have their own.
+    /// Of all but the tunnels and section 7, which have their own.
     pub(super) failures: Vec<String>,
 }
 
@@ -83,7 +83,9 @@ impl Results {
 
     /// Whatever could not be measured, and why.
     pub(super) fn failures(&self) -> Vec<String> {
-        self.failures.iter().cloned().chain(self.tunnels.iter().flat_map(Tunnels::failures)).collect()
+        let tunnels = self.tunnels.iter().flat_map(Tunnels::failures);
+        let section7 = self.section7.iter().flat_map(|section7| section7.failures.iter().cloned());
+        self.failures.iter().cloned().chain(tunnels).chain(section7).collect()
     }
 
     pub(super) fn tables(&self) -> Vec<Table> {

@@ -1,24 +1,17 @@
 //! The crates `stack` and `stack-runtime` as a contender: a host in a thread of its own at a TUN device with offloads, a
 //! thread for each connection, sockets that block.
 
-use std::io::{Read, Write};
 use std::net::{Ipv6Addr, SocketAddr};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::atomic::AtomicBool;
 
 use linux::tun::Kind;
 use stack_runtime::device::kernel;
-use stack_runtime::{Options, Stack, TcpListener, TcpStream};
+use stack_runtime::{Options, Stack, TcpListener};
 use wire::ethernet::MacAddress;
 
 use super::load::{SINK, SOURCE};
-use super::scene;
+use super::{scene, server};
 use lab::Error;
-
-/// How often it is looked for a stop.
-const IDLE: Duration = Duration::from_millis(200);
-/// Of one read or write.
-const CHUNK: usize = 256 * 1024;
 
 /// Runs until `stop` is set.
 ///
@@ -38,22 +31,10 @@ pub(super) fn run(stop: &AtomicBool) -> Result<(), Error> {
         let listener = TcpListener::bind(&stack, any).map_err(failed)?;
         std::thread::spawn(move || {
             while let Ok((stream, _)) = listener.accept() {
-                std::thread::spawn(move || serve(stream, port));
+                std::thread::spawn(move || server::serve(stream, port));
             }
         });
     }
-    while !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(IDLE);
-    }
+    server::wait(stop);
     Ok(())
-}
-
-/// Until the client ends it.
-fn serve(mut stream: TcpStream, port: u16) {
-    let mut chunk = vec![0x5a; CHUNK];
-    if port == SINK {
-        while stream.read(&mut chunk).is_ok_and(|length| length > 0) {}
-    } else {
-        while stream.write_all(&chunk).is_ok() {}
-    }
 }

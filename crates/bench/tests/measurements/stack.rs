@@ -12,9 +12,10 @@ fn what_was_measured_is_beside_what_was_to_be_reached() {
     std::fs::write(&docs, "before\n<!-- stack:begin -->\n<!-- stack:end -->\nafter\n").expect("a page");
 
     // Tunnels take half a minute.
-    let parts = scaled("idle", "idle,tunnels");
+    let parts = scaled("idle,section7", "idle,section7,tunnels");
     let output = command
-        .args(["--only", parts, "--repetitions", "1", "--seconds", "1", "--children", "3", "--docs"])
+        .args(["--only", parts, "--repetitions", "1", "--seconds", "1", "--children", "3", "--rounds", "1"])
+        .arg("--docs")
         .arg(&docs)
         .arg("--report")
         .arg(directory.path())
@@ -28,10 +29,14 @@ fn what_was_measured_is_beside_what_was_to_be_reached() {
     assert!(docs.contains("| memory of an idle connection of the stack | at most 2,048 bytes |"), "{docs}");
     assert!(docs.ends_with("<!-- stack:end -->\nafter\n"), "{docs}");
     let page = std::fs::read_to_string(directory.path().join("index.html")).expect("a page");
-    assert!(page.contains("at most 2,048 bytes"));
+    assert!(page.contains("at most 2,048 bytes") && page.contains("Table 5: impact of IPv6 security"));
     let data = std::fs::read(directory.path().join("data.json")).expect("the values");
     let data: serde_json::Value = serde_json::from_slice(&data).expect("JSON");
     assert!(data["idle"].as_f64().is_some_and(|bytes| bytes > 100.0), "{data}");
+    let values = data["section7"]["values"].as_array().expect("values");
+    let plain = values.iter().filter(|value| value["security"] == "none" && value["is_ipv6"] == false);
+    assert_eq!(plain.count(), 23, "a value of each row of tables 1 to 4: {data}");
+    assert!(values.iter().all(|value| value["value"].as_f64().is_some_and(|value| value > 0.0)), "{data}");
     if scaled(false, true) {
         assert!(page.contains("ipsec-up") && page.contains("of the moving tunnel"), "{page}");
         let samples = data["tunnels"]["results"]["samples"].as_array().expect("values").iter();

@@ -369,12 +369,9 @@ impl<S: Security> Interface<S> {
         if bytes.len() <= self.device_mtu {
             return self.deliver(now, hop, buffer, start, purpose);
         }
-        let (mut piece, mut result) = (Vec::with_capacity(self.device_mtu), Ok(()));
+        let mut result = Ok(());
         let done = ipv4::fragment(&packet, self.device_mtu, |header, data| {
-            piece.clear();
-            piece.extend_from_slice(header);
-            piece.extend_from_slice(data);
-            result = result.and(self.deliver(now, hop, &mut piece, 0, purpose));
+            result = result.and(self.deliver_fragment(now, hop, header, data, purpose));
         });
         if done { result } else { Err(DropReason::Malformed) }
     }

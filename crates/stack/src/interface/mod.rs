@@ -151,6 +151,8 @@ pub struct Interface<S: Security = NoSecurity> {
     spare: Vec<u8>,
     /// Packets are built here.
     building: Vec<u8>,
+    /// A fragment that is being made.
+    fragment: Vec<u8>,
 }
 
 impl Interface<NoSecurity> {
@@ -208,6 +210,7 @@ impl<S: Security> Interface<S> {
             inner_at: 0..0,
             spare: Vec::new(),
             building: Vec::new(),
+            fragment: Vec::new(),
             random,
         };
         interface.act(now, &mut NoUpper);

@@ -319,14 +319,31 @@ impl<S: Security> Interface<S> {
             return self.deliver(now, hop, buffer, start, purpose);
         }
         let identification = self.identifications.next(view.source(), destination);
-        let (mut piece, mut result) = (Vec::with_capacity(mtu), Ok(()));
+        let mut result = Ok(());
         let done = fragmentation::fragment(&view, mtu, identification, |headers, data| {
-            piece.clear();
-            piece.extend_from_slice(headers);
-            piece.extend_from_slice(data);
-            result = result.and(self.deliver(now, hop, &mut piece, 0, purpose));
+            result = result.and(self.deliver_fragment(now, hop, headers, data, purpose));
         });
         if done { result } else { Err(DropReason::Malformed) }
+    }
+
+    /// Sends a fragment to its hop.
+    pub(super) fn deliver_fragment(
+        &mut self,
+        now: Instant,
+        hop: Hop,
+        headers: &[u8],
+        data: &[u8],
+        purpose: Purpose,
+    ) -> Result<(), DropReason> {
+        let start = self.link_header();
+        let mut fragment = std::mem::take(&mut self.fragment);
+        fragment.clear();
+        fragment.resize(start, 0);
+        fragment.extend_from_slice(headers);
+        fragment.extend_from_slice(data);
+        let delivered = self.deliver(now, hop, &mut fragment, start, purpose);
+        self.fragment = fragment;
+        delivered
     }
 
     /// The first hop: as a redirect has it, or the table (RFC 4861 §5.2).

@@ -2,20 +2,17 @@
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lab::command::run;
 use lab::gateway::write_private;
-use lab::process::{Process, tail};
+use lab::process::Process;
 use lab::topology::Site;
 use lab::{Error, Lab};
 use serde_json::Value;
 
-use super::agreed::{KEY, selectors};
+use super::agreed::{KEY, selectors, wait_for_children};
 use crate::comparison::contender::Contender;
-
-/// How long it may take until all children are there.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both gateways, running or not.
 pub(super) struct IpsecUp {
@@ -27,28 +24,6 @@ pub(super) struct IpsecUp {
 impl IpsecUp {
     pub(super) fn new(children: u16) -> Self {
         Self { children, processes: Vec::new() }
-    }
-
-    fn wait_for_children(&mut self, lab: &Lab) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let mut command = lab.command(Site::A.gateway(), lab.program())?;
-            command.args(["ipsec", "status", "--json", "--socket"]).arg(socket(lab, Site::A));
-            let status: Value = serde_json::from_slice(&run(&mut command)?.stdout).unwrap_or_default();
-            let there = status["remotes"][0]["children"].as_array().map_or(0, Vec::len);
-            if there >= usize::from(self.children) {
-                return Ok(());
-            }
-            let ended = self
-                .processes
-                .iter_mut()
-                .find_map(|process| process.ended().map(|_| process.log().to_owned()));
-            if ended.is_some() || Instant::now() > deadline {
-                let log = ended.unwrap_or_else(|| file(lab, Site::A, "log"));
-                return Err(Error::output("ipsec up", format!("{there} children: {}", tail(&log))));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
     }
 }
 
@@ -76,7 +51,8 @@ impl Contender for IpsecUp {
             self.processes.push(Process::start(&mut command, &file(lab, site, "log"))?);
         }
         self.processes.reverse();
-        self.wait_for_children(lab)
+        let log = file(lab, Site::A, "log");
+        wait_for_children(self.children, &mut self.processes, &log, || children(lab))
     }
 
     fn stop(&mut self, _: &mut Lab) {
@@ -89,6 +65,14 @@ impl Contender for IpsecUp {
         let ids: Vec<u32> = self.processes.iter().map(Process::id).collect();
         ids.try_into().ok()
     }
+}
+
+/// How many children are there.
+fn children(lab: &Lab) -> Result<usize, Error> {
+    let mut command = lab.command(Site::A.gateway(), lab.program())?;
+    command.args(["ipsec", "status", "--json", "--socket"]).arg(socket(lab, Site::A));
+    let status: Value = serde_json::from_slice(&run(&mut command)?.stdout).unwrap_or_default();
+    Ok(status["remotes"][0]["children"].as_array().map_or(0, Vec::len))
 }
 
 fn file(lab: &Lab, site: Site, kind: &str) -> PathBuf {

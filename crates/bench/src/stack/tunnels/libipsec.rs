@@ -11,13 +11,13 @@ use lab::process::{Process, tail};
 use lab::topology::Site;
 use lab::{Error, Lab};
 
-use super::agreed::{KEY, selectors};
+use super::agreed::{KEY, selectors, wait_for_children};
 use crate::comparison::contender::Contender;
 
 const CHARON: &str = "/usr/lib/ipsec/charon";
 /// `openssl` before all others that could encrypt: with its own AES it is several times slower.
 const PLUGINS: &str = "openssl random nonce hmac kdf gcm kernel-libipsec kernel-netlink socket-default vici";
-/// How long it may take until all children are there.
+/// How long it may take until charon answers.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both gateways, running or not.
@@ -30,26 +30,6 @@ pub(super) struct Libipsec {
 impl Libipsec {
     pub(super) fn new(children: u16) -> Self {
         Self { children, processes: Vec::new() }
-    }
-
-    fn wait_for_children(&mut self, lab: &Lab) -> Result<(), Error> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let listed = run(swanctl(lab, Site::A).arg("--list-sas"))?;
-            let there = text(&listed).matches("INSTALLED").count();
-            if there >= usize::from(self.children) {
-                return Ok(());
-            }
-            let ended = self
-                .processes
-                .iter_mut()
-                .find_map(|process| process.ended().map(|_| process.log().to_owned()));
-            if ended.is_some() || Instant::now() > deadline {
-                let log = ended.unwrap_or_else(|| folder(lab, Site::A).join("log"));
-                return Err(Error::output("charon", format!("{there} children: {}", tail(&log))));
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
     }
 }
 
@@ -94,7 +74,9 @@ impl Contender for Libipsec {
             check(swanctl(lab, site).arg("--load-all").arg("--file").arg(folder.join("swanctl.conf")))?;
         }
         self.processes.reverse();
-        self.wait_for_children(lab)
+        let log = folder(lab, Site::A).join("log");
+        let count = || Ok(text(&run(swanctl(lab, Site::A).arg("--list-sas"))?).matches("INSTALLED").count());
+        wait_for_children(self.children, &mut self.processes, &log, count)
     }
 
     fn stop(&mut self, _: &mut Lab) {
