@@ -1,8 +1,14 @@
-//! A machine that gets another address: MOBIKE by `ipsec up` itself.
+//! A machine that gets another address, or another way out: MOBIKE by `ipsec up` itself, and by `run` and `proxy`, which
+//! user nobody has started.
+
+use std::path::Path;
+use std::time::Duration;
 
 use lab::patience::wait_until;
+use lab::process::Process;
 
-use super::scene::{INNER, INNER_V4, OUTER, STRONGSWAN, Scene};
+use super::proxy::{serve, start};
+use super::scene::{HOPPING, INNER, INNER_V4, OUTER, STRONGSWAN, Scene};
 
 /// Where the first side goes.
 const ELSEWHERE: &str = "2001:db8:77::aa";
@@ -63,4 +69,117 @@ fn strongswan_follows_a_machine_that_gets_another_address() {
     leaves(&scene);
     wait_until("an answer there", || scene.pings(0, INNER[1]));
     assert_eq!(scene.ike_sas(0), before);
+}
+
+/// An address of the second side that the first one reaches by two links.
+const BY_TWO_LINKS: &str = "2001:db8:99::b";
+
+/// A second link between both sides, behind the first one.
+fn second_link(scene: &Scene) {
+    let [a, b] = &scene.namespaces;
+    a.ip(&format!("link add lte type veth peer name lte netns {}", b.name())).expect("a link");
+    let routes = format!(
+        "route add {BY_TWO_LINKS} via {} dev ex metric 100\nroute add {BY_TWO_LINKS} via 2001:db8:78::b dev lte metric 200",
+        OUTER[1]
+    );
+    a.ip(&format!("addr add 2001:db8:78::a/64 dev lte nodad\nlink set lte up\n{routes}\n")).expect("a way");
+    b.ip(&format!(
+        "addr add 2001:db8:78::b/64 dev lte nodad\nlink set lte up\naddr add {BY_TWO_LINKS}/128 dev lo\n"
+    ))
+    .expect("an address");
+}
+
+/// A file that user nobody writes to.
+fn fetched(scene: &Scene) -> std::path::PathBuf {
+    if !scene.path("of-nobody").exists() {
+        std::fs::create_dir(scene.path("of-nobody")).expect("a folder");
+        scene.give_to_nobody("of-nobody");
+    }
+    scene.path("of-nobody/fetched")
+}
+
+/// Waits until a page has come in part, does something, and waits for the whole.
+fn in_the_midst_of(scene: &Scene, mut curl: Process, log: &str, act: impl FnOnce()) {
+    let (page, got) = (scene.path("page"), scene.path("of-nobody/fetched"));
+    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
+    wait_until("a part of the page", || size(&got) > size(&page) / 10);
+    assert!(size(&got) < size(&page), "it had come whole before");
+    act();
+    let ended = curl.wait(Duration::from_secs(60));
+    let told = std::fs::read_to_string(scene.path(log)).unwrap_or_default();
+    assert_eq!(ended.and_then(|status| status.code()), Some(0), "{told}");
+    let [page, got] = [page, got].map(|path| std::fs::read(path).expect("a file"));
+    assert!(page == got, "{} of {} octets", got.len(), page.len());
+}
+
+/// How curl gets the page, in about three seconds.
+fn slowly(got: &Path) -> Vec<String> {
+    let page = format!("http://{}/page", INNER_V4[1]);
+    let words = ["curl", "-sS", "-m", "60", "--limit-rate", "1M", "-o"];
+    words.iter().map(|word| (*word).to_owned()).chain([got.display().to_string(), page]).collect()
+}
+
+#[test]
+fn a_connection_of_a_program_outlives_the_link_that_it_began_on() {
+    let Some(scene) = Scene::new(&["python3", "curl", "setpriv"]) else { return };
+    second_link(&scene);
+    scene.write_client(BY_TWO_LINKS);
+    let _gateway = scene.up_for_client();
+    let _servers = serve(&scene);
+    let words = slowly(&fetched(&scene));
+    let mut command = scene.run_as_nobody(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let curl = Process::start(&mut command, &scene.path("run.log")).expect("sidestep");
+    in_the_midst_of(&scene, curl, "run.log", || {
+        let before = scene.ike_sas(1);
+        scene.namespaces[0].ip("link set ex down").expect("the link goes");
+        wait_until("the other end to know", || {
+            scene.status(1).unwrap_or_default().to_string().contains("2001:db8:78::a")
+        });
+        assert_eq!(scene.ike_sas(1), before);
+    });
+}
+
+#[test]
+fn a_connection_through_a_proxy_outlives_the_address_that_it_began_at() {
+    let Some(scene) = Scene::new(&["python3", "curl", "setpriv"]) else { return };
+    scene.write_client(OUTER[1]);
+    let _gateway = scene.up_for_client();
+    let _servers = serve(&scene);
+    let proxy = start(&scene, &[]);
+    let words = slowly(&fetched(&scene));
+    let mut command = scene.namespaces[0].command(&words[0]).expect("the namespace");
+    command.args(["--proxy", "socks5h://127.0.0.1:1080"]).args(&words[1..]);
+    let curl = Process::start(&mut command, &scene.path("curl.log")).expect("curl");
+    in_the_midst_of(&scene, curl, "proxy.log", || {
+        let before = scene.ike_sas(1);
+        leaves(&scene);
+        scene.namespaces[0].ip(&format!("addr add {ELSEWHERE}/64 dev ex nodad")).expect("another address");
+        wait_until("the other end to know", || {
+            scene.status(1).unwrap_or_default().to_string().contains(ELSEWHERE)
+        });
+        assert_eq!(scene.ike_sas(1), before);
+    });
+    assert_eq!(proxy.stop(Duration::from_secs(10)).code(), Some(0));
+}
+
+#[test]
+fn a_connection_in_a_moving_tunnel_outlives_the_way_that_its_prefix_was_reached_by() {
+    let Some(scene) = Scene::new(&["python3", "curl", "setpriv"]) else { return };
+    scene.write_moving();
+    scene.own_prefix();
+    second_link(&scene);
+    let _gateway = scene.up_moving();
+    let _servers = serve(&scene);
+    let words = slowly(&fetched(&scene));
+    let mut command = scene.run_as_nobody(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let curl = Process::start(&mut command, &scene.path("run.log")).expect("sidestep");
+    in_the_midst_of(&scene, curl, "run.log", || {
+        // The network delivers the prefix elsewhere now.
+        scene.namespaces[1]
+            .ip(&format!("route replace {} via 2001:db8:78::a dev lte", HOPPING[0]))
+            .expect("another way");
+        scene.namespaces[0]
+            .ip(&format!("link set ex down\nroute replace {} via 2001:db8:78::b dev lte\n", HOPPING[1]))
+            .expect("another way");
+    });
 }
