@@ -28,19 +28,19 @@ impl Kernel {
         };
         let kept_off = self.state.kept_off.as_ref();
         let outside = kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix));
-        self.closed.keep_off(outside, &mut self.netlink)?;
-        let at_ingress = self.journal.darken(&dark)?;
+        let (journal, closed, netlink) = (&mut self.journal, &mut self.closed, &mut self.netlink);
+        let make = || {
+            closed.keep_off(outside, netlink)?;
+            journal.darken(&dark)
+        };
+        let (at_ingress, listed) = nft::make_and_list(make, || listed(&self.tunnel))?;
+        self.tables = listed;
         if !at_ingress {
             warn!(
                 "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
             );
         }
-        self.tables = self.tables_now()?;
         Ok(own)
-    }
-
-    fn tables_now(&self) -> Result<String, linux::Error> {
-        Ok(nft::dark_tables(&self.tunnel)? + &linux::outside::listed(&self.tunnel)?)
     }
 
     fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
@@ -56,7 +56,7 @@ impl Kernel {
     /// them does. Returns whether they are there.
     pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
-        let found = self.tables_now();
+        let found = listed(&self.tunnel);
         if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
             return true;
         }
@@ -88,4 +88,9 @@ impl Kernel {
             warn!("{error}");
         }
     }
+}
+
+/// The tables, as the kernel has them.
+fn listed(tunnel: &str) -> Result<String, linux::Error> {
+    Ok(nft::dark_tables(tunnel)? + &linux::outside::listed(tunnel)?)
 }
