@@ -82,34 +82,31 @@ pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
     })
 }
 
-/// What the tables are, as the kernel has them, without counters: to be compared.
-pub fn dark_tables(tunnel: &str) -> Result<String> {
-    let table = table_name(tunnel);
-    Ok(listed("ip6", &table)? + &listed("netdev", &table)?)
-}
-
 /// How often tables are made once more, while somebody else keeps changing them.
 const TRIES: usize = 5;
 
 /// Makes tables, and returns how they are listed then. Somebody may change them before they are listed, as a firewall does
-/// that flushes all tables twice: what is listed the same after it was made once more is nobody's but ours.
+/// that flushes all tables twice: what is listed the same after it was made once more is nobody's but ours. `None` where
+/// somebody keeps changing them: they are to be looked at again. `list` is given what `make` has returned, and returns
+/// nothing where a table is missing.
 ///
 /// # Errors
 /// Those of `make` and `list`.
 pub fn make_and_list<T, E>(
     mut make: impl FnMut() -> Result<T, E>,
-    list: impl Fn() -> Result<String, E>,
-) -> Result<(T, String), E> {
-    let (mut made, mut listed) = (make()?, list()?);
+    list: impl Fn(&T) -> Result<String, E>,
+) -> Result<(T, Option<String>), E> {
+    let mut made = make()?;
+    let mut listed = list(&made)?;
     for _ in 0..TRIES {
         made = make()?;
-        let again = list()?;
+        let again = list(&made)?;
         if again == listed && !again.is_empty() {
-            break;
+            return Ok((made, Some(again)));
         }
         listed = again;
     }
-    Ok((made, listed))
+    Ok((made, None))
 }
 
 /// A table without its counters, as text; empty if there is none.
@@ -402,9 +399,11 @@ mod tests {
                 is_there.set(!flushed_after.contains(&made.get()));
                 Ok(())
             };
-            let list = || Ok(if is_there.get() { "table".to_owned() } else { String::new() });
-            assert_eq!(make_and_list(make, list).unwrap(), ((), "table".to_owned()), "{flushed_after:?}");
+            let list = |(): &()| Ok(if is_there.get() { "table".to_owned() } else { String::new() });
+            let listed = make_and_list(make, list).unwrap().1;
+            assert_eq!(listed.as_deref(), Some("table"), "{flushed_after:?}");
         }
+        assert_eq!(make_and_list(|| Ok::<_, Error>(()), |()| Ok(String::new())).unwrap(), ((), None));
     }
 
     #[test]

@@ -27,11 +27,11 @@ pub(super) struct Kept {
     at_work: Option<Receiver<linux::Result<Done>>>,
 }
 
-/// The script that has made it, and how the kernel lists it since.
+/// The script that has made it, and how the kernel lists it since, if that is known.
 #[derive(Debug, Clone)]
 struct Made {
     script: String,
-    listed: String,
+    listed: Option<String>,
 }
 
 #[derive(Debug)]
@@ -139,7 +139,7 @@ impl Kept {
 
 /// Makes another table of it, or what it was again if somebody has changed it.
 fn bring_about(made: Made, script: Option<String>, name: &str) -> linux::Result<Done> {
-    if script.is_none() && nft::listed(FAMILY, name)? == made.listed {
+    if script.is_none() && Some(nft::listed(FAMILY, name)?) == made.listed {
         return Ok(Done { made, was_changed: false });
     }
     let was_changed = script.is_none();
@@ -149,6 +149,6 @@ fn bring_about(made: Made, script: Option<String>, name: &str) -> linux::Result<
 
 /// Makes it, and says how it is listed then.
 fn put(script: String, name: &str, mut apply: impl FnMut(&str) -> linux::Result<()>) -> linux::Result<Made> {
-    let ((), listed) = nft::make_and_list(|| apply(&script), || nft::listed(FAMILY, name))?;
+    let ((), listed) = nft::make_and_list(|| apply(&script), |()| nft::listed(FAMILY, name))?;
     Ok(Made { script, listed })
 }

@@ -97,6 +97,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     let ports = sockets.ports();
     let wanted = Wanted::of(&config, carrier.policies_by_hand(), ports);
     let hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
+    // Whoever changes the tables from their first moment on is noticed.
+    let ruleset = RulesetMonitor::open()?;
     let closed = kernel::close(&wanted, &socket, hosts)?;
     sockets.set_mark(closed.mark())?;
     let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
@@ -129,7 +131,6 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     machine.also_wait_for(&waker, MESSAGES)?;
     let moves = Moves::open()?;
     machine.also_wait_for(&moves, CHANGES)?;
-    let ruleset = RulesetMonitor::open()?;
     machine.also_wait_for(&ruleset, RULESET)?;
     if let Err(error) = memory::give_back_start() {
         debug!("memory of the start stays: {error}");

@@ -33,8 +33,17 @@ impl Kernel {
             closed.keep_off(outside, netlink)?;
             journal.darken(&dark)
         };
-        let (at_ingress, listed) = nft::make_and_list(make, || listed(&self.tunnel))?;
-        self.tables = listed;
+        let list = |at_ingress: &bool| {
+            let tables = listed(&self.tunnel)?;
+            let is_whole = |[dark, early, outside]: &[String; 3]| {
+                !dark.is_empty()
+                    && early.is_empty() != *at_ingress
+                    && outside.is_empty() == kept_off.is_none()
+            };
+            Ok(if is_whole(&tables) { tables.concat() } else { String::new() })
+        };
+        let (at_ingress, tables) = nft::make_and_list(make, list)?;
+        self.tables = tables;
         if !at_ingress {
             warn!(
                 "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
@@ -57,7 +66,7 @@ impl Kernel {
     pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
         let found = listed(&self.tunnel);
-        if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
+        if found.as_ref().is_ok_and(|found| Some(found.concat()) == self.tables) {
             return true;
         }
         match found.and_then(|_| self.darken(prefix, on_link)) {
@@ -90,7 +99,8 @@ impl Kernel {
     }
 }
 
-/// The tables, as the kernel has them.
-fn listed(tunnel: &str) -> Result<String, linux::Error> {
-    Ok(nft::dark_tables(tunnel)? + &linux::outside::listed(tunnel)?)
+/// The tables, as the kernel has them: those of the prefix at its hooks and at the interface's, and that of what is outside.
+fn listed(tunnel: &str) -> Result<[String; 3], linux::Error> {
+    let table = nft::table_name(tunnel);
+    Ok([nft::listed("ip6", &table)?, nft::listed("netdev", &table)?, linux::outside::listed(tunnel)?])
 }

@@ -1,7 +1,6 @@
 //! A machine that gets another address, or another way out: MOBIKE by `ipsec up` itself, and by `run` and `proxy`, which
 //! user nobody has started.
 
-use std::path::Path;
 use std::time::Duration;
 
 use lab::patience::wait_until;
@@ -89,34 +88,34 @@ fn second_link(scene: &Scene) {
     .expect("an address");
 }
 
-/// A file that user nobody writes to.
-fn fetched(scene: &Scene) -> std::path::PathBuf {
+/// Bytes of a page that are read before something is done.
+const FIRST: u64 = 64 * 4096;
+
+/// A script with which user nobody fetches the page by curl, with these options: some of it, and the rest once it may.
+fn in_two_parts(scene: &Scene, options: &str) -> String {
     if !scene.path("of-nobody").exists() {
         std::fs::create_dir(scene.path("of-nobody")).expect("a folder");
         scene.give_to_nobody("of-nobody");
     }
-    scene.path("of-nobody/fetched")
+    let folder = scene.path("of-nobody").display().to_string();
+    format!(
+        "curl -sS -m 60 {options} http://{}/page | (dd bs=4096 count=64 iflag=fullblock 2>/dev/null\n\
+         while ! [ -e {folder}/go ]; do sleep 0.05; done\ncat) > {folder}/fetched",
+        INNER_V4[1]
+    )
 }
 
-/// Waits until a page has come in part, does something, and waits for the whole.
-fn in_the_midst_of(scene: &Scene, mut curl: Process, log: &str, act: impl FnOnce()) {
-    let (page, got) = (scene.path("page"), scene.path("of-nobody/fetched"));
-    let size = |path: &Path| std::fs::metadata(path).map_or(0, |file| file.len());
-    wait_until("a part of the page", || size(&got) > size(&page) / 10);
-    assert!(size(&got) < size(&page), "it had come whole before");
+/// Waits until the first part of the page has come, does something, and waits for the whole.
+fn in_the_midst_of(scene: &Scene, mut program: Process, log: &str, act: impl FnOnce()) {
+    let [page, got, go] = ["page", "of-nobody/fetched", "of-nobody/go"].map(|name| scene.path(name));
+    wait_until("a part of the page", || std::fs::metadata(&got).is_ok_and(|file| file.len() == FIRST));
     act();
-    let ended = curl.wait(Duration::from_secs(60));
+    std::fs::write(go, "").expect("a file");
+    let ended = program.wait(Duration::from_secs(60));
     let told = std::fs::read_to_string(scene.path(log)).unwrap_or_default();
     assert_eq!(ended.and_then(|status| status.code()), Some(0), "{told}");
     let [page, got] = [page, got].map(|path| std::fs::read(path).expect("a file"));
-    assert!(page == got, "{} of {} octets", got.len(), page.len());
-}
-
-/// How curl gets the page, in about three seconds.
-fn slowly(got: &Path) -> Vec<String> {
-    let page = format!("http://{}/page", INNER_V4[1]);
-    let words = ["curl", "-sS", "-m", "60", "--limit-rate", "1M", "-o"];
-    words.iter().map(|word| (*word).to_owned()).chain([got.display().to_string(), page]).collect()
+    assert!(page == got, "{} of {} octets: {told}", got.len(), page.len());
 }
 
 #[test]
@@ -126,8 +125,7 @@ fn a_connection_of_a_program_outlives_the_link_that_it_began_on() {
     scene.write_client(BY_TWO_LINKS);
     let _gateway = scene.up_for_client();
     let _servers = serve(&scene);
-    let words = slowly(&fetched(&scene));
-    let mut command = scene.run_as_nobody(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut command = scene.run_as_nobody(&["sh", "-c", &in_two_parts(&scene, "")]);
     let curl = Process::start(&mut command, &scene.path("run.log")).expect("sidestep");
     in_the_midst_of(&scene, curl, "run.log", || {
         let before = scene.ike_sas(1);
@@ -146,9 +144,9 @@ fn a_connection_through_a_proxy_outlives_the_address_that_it_began_at() {
     let _gateway = scene.up_for_client();
     let _servers = serve(&scene);
     let proxy = start(&scene, &[]);
-    let words = slowly(&fetched(&scene));
-    let mut command = scene.namespaces[0].command(&words[0]).expect("the namespace");
-    command.args(["--proxy", "socks5h://127.0.0.1:1080"]).args(&words[1..]);
+    let script = in_two_parts(&scene, "--proxy socks5h://127.0.0.1:1080");
+    let mut command = scene.namespaces[0].command("sh").expect("the namespace");
+    command.args(["-c", &script]);
     let curl = Process::start(&mut command, &scene.path("curl.log")).expect("curl");
     in_the_midst_of(&scene, curl, "proxy.log", || {
         let before = scene.ike_sas(1);
@@ -170,8 +168,7 @@ fn a_connection_in_a_moving_tunnel_outlives_the_way_that_its_prefix_was_reached_
     second_link(&scene);
     let _gateway = scene.up_moving();
     let _servers = serve(&scene);
-    let words = slowly(&fetched(&scene));
-    let mut command = scene.run_as_nobody(&words.iter().map(String::as_str).collect::<Vec<_>>());
+    let mut command = scene.run_as_nobody(&["sh", "-c", &in_two_parts(&scene, "")]);
     let curl = Process::start(&mut command, &scene.path("run.log")).expect("sidestep");
     in_the_midst_of(&scene, curl, "run.log", || {
         // The network delivers the prefix elsewhere now.
