@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use config::ipsec::{IpsecConfig, Place, Ports, Start};
 use ipnet::IpNet;
 use ipsec_runtime::carrier::{self, Ends, NotReached, Received, RemoteIndex};
+use ipsec_runtime::moves::{self, Moves};
 use ipsec_runtime::outbox::Via;
 use ipsec_runtime::place;
 use ipsec_runtime::random::System;
@@ -30,11 +31,14 @@ const RECEIVES: usize = 16;
 
 const SOCKET: u64 = 0;
 const WAKER: u64 = 1;
+const MOVES: u64 = 2;
 
 pub(crate) struct Ipsec {
     config: IpsecConfig,
     carrier: carrier::Carrier<System>,
     socket: HostSocket,
+    /// None where this end's address is fixed, or the kernel tells nobody.
+    moves: Option<Moves>,
     arena: Vec<u8>,
     given: HashMap<RemoteIndex, Given>,
     finder: Finder,
@@ -70,8 +74,9 @@ impl Ipsec {
         tell_time(&mut carrier);
         let (send, found) = mpsc::channel();
         let finder = Finder { send, waker: Waker::new()? };
+        let moves = Moves::open_for(&config);
         let (arena, given) = (vec![0; MAX_RECEIVE], HashMap::new());
-        Ok(Self { config, carrier, socket, arena, given, finder, found })
+        Ok(Self { config, carrier, socket, moves, arena, given, finder, found })
     }
 }
 
@@ -97,10 +102,13 @@ fn refuse(config: &IpsecConfig) -> Result<(), Error> {
 }
 
 impl Carrier for Ipsec {
-    const TOKENS: u64 = 2;
+    const TOKENS: u64 = 3;
 
     fn watch(&self, poller: &Poller, first_token: u64) -> linux::Result<()> {
         poller.add(&self.socket, first_token + SOCKET, Interest::Readable)?;
+        if let Some(moves) = &self.moves {
+            poller.add(moves, first_token + MOVES, Interest::Readable)?;
+        }
         poller.add(&self.finder.waker, first_token + WAKER, Interest::Readable)
     }
 
@@ -109,10 +117,14 @@ impl Carrier for Ipsec {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        self.carrier.deadline()
+        let look_at = self.moves.as_ref().and_then(Moves::deadline);
+        self.carrier.deadline().into_iter().chain(look_at).min()
     }
 
     fn handle_timeout(&mut self, now: Instant, sink: &mut Sink) {
+        if self.moves.as_mut().is_some_and(|moves| moves.is_due(now)) {
+            moves::follow(&mut self.carrier, now, sink);
+        }
         if self.carrier.deadline().is_some_and(|deadline| deadline <= now) {
             self.carrier.handle_timeout(now, sink);
         }
@@ -123,6 +135,12 @@ impl Carrier for Ipsec {
             self.finder.waker.drain();
             while let Ok((remote, ends)) = self.found.try_recv() {
                 self.reached(remote, ends, now, sink);
+            }
+            return Ok(false);
+        }
+        if event.token == MOVES {
+            if let Some(moves) = &mut self.moves {
+                moves.read(now)?;
             }
             return Ok(false);
         }

@@ -24,6 +24,7 @@ mod error;
 pub mod key_socket;
 mod machine;
 pub mod manual;
+pub mod moves;
 pub mod outbox;
 pub mod place;
 pub mod random;

@@ -35,7 +35,7 @@ pub fn addresses(place: &Place) -> Result<Vec<IpAddr>, NotReached> {
 }
 
 /// The address that a socket gets which is connected: nothing is sent.
-fn source_towards(remote: IpAddr) -> std::io::Result<IpAddr> {
+pub(crate) fn source_towards(remote: IpAddr) -> std::io::Result<IpAddr> {
     let any: IpAddr =
         if remote.is_ipv6() { Ipv6Addr::UNSPECIFIED.into() } else { Ipv4Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind(SocketAddr::new(any, 0))?;

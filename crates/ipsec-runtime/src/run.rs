@@ -16,6 +16,7 @@ use tracing::{debug, error, warn};
 use crate::carrier::{Carrier, Event};
 use crate::error::Error;
 use crate::machine::{Machine, Sockets, tell_time};
+use crate::moves::{self, Moves};
 use crate::place;
 use crate::random::System;
 
@@ -30,6 +31,7 @@ const MIN_MTU: u16 = 1280;
 
 const SIGNALS: u64 = 2;
 const PROGRAM: u64 = 3;
+const CHANGES: u64 = 4;
 
 /// Runs the program of `jail` through the tunnel of the configuration, and returns its exit status. Its name servers are
 /// `dns`, or, if there are none, those that the remote gives. Call it before the first thread.
@@ -49,9 +51,14 @@ pub fn run(mut jail: Jail, file: &Path, dns: &[IpAddr], signals: &Signals) -> Re
     let machine = Machine::new(carrier, sockets)?;
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(jail.ended(), PROGRAM)?;
+    let moves = Moves::open_for(&config);
+    if let Some(moves) = &moves {
+        machine.also_wait_for(moves, CHANGES)?;
+    }
     let mut client = Client {
         config,
         machine,
+        moves,
         given: Vec::new(),
         dns: dns.to_vec(),
         keeps_dns: !dns.is_empty(),
@@ -123,6 +130,8 @@ enum Woken {
 struct Client {
     config: IpsecConfig,
     machine: Machine,
+    /// None where this end's address is fixed, or the kernel tells nobody.
+    moves: Option<Moves>,
     given: Vec<IpNet>,
     dns: Vec<IpAddr>,
     /// Those that the remote gives are not wanted.
@@ -137,15 +146,19 @@ impl Client {
             self.happened(event, first)?;
         }
         let mut others = Vec::new();
-        self.machine.turn(latest, &mut others)?;
+        let look_at = self.moves.as_ref().and_then(Moves::deadline);
+        self.machine.turn(latest.into_iter().chain(look_at).min(), &mut others)?;
         let mut woken = Woken::Nothing;
         for event in others {
-            if event.token == PROGRAM {
-                return Ok(Woken::Ended);
+            match (event.token, &mut self.moves) {
+                (PROGRAM, _) => return Ok(Woken::Ended),
+                (CHANGES, Some(moves)) => drop(moves.read(Instant::now())?),
+                _ if signals.read()? == Some(Signal::Stop) => woken = Woken::Stop,
+                _ => {}
             }
-            if signals.read()? == Some(Signal::Stop) {
-                woken = Woken::Stop;
-            }
+        }
+        if self.moves.as_mut().is_some_and(|moves| moves.is_due(Instant::now())) {
+            self.machine.with_carrier(|carrier, sink, now| moves::follow(carrier, now, sink));
         }
         while let Some(event) = self.machine.carrier.poll_event() {
             self.happened(event, first)?;

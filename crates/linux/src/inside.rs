@@ -10,11 +10,9 @@
 
 use ipnet::IpNet;
 
-use crate::error::Result;
 use crate::nft;
-use crate::outside::table_name;
+pub use crate::outside::table_name;
 
-const FAMILY: &str = "inet";
 /// Counts packets that came in by another interface from behind the tunnel.
 const ARRIVED: &str = "arrived";
 /// Counts packets that were to leave by another interface for behind the tunnel.
@@ -44,14 +42,6 @@ pub struct Inside {
     pub ports: Vec<u16>,
 }
 
-/// What the table of a tunnel is, as the kernel has it, without counters: to be compared.
-///
-/// # Errors
-/// Where nft cannot be run.
-pub fn listed(tunnel: &str) -> Result<String> {
-    crate::outside::listed(tunnel)
-}
-
 /// Packets that a tunnel's table has dropped since it was made: those that came in, and those that were to leave.
 pub fn dropped(tunnel: &str) -> (u64, u64) {
     let count = |name| {
@@ -61,12 +51,6 @@ pub fn dropped(tunnel: &str) -> (u64, u64) {
 }
 
 impl Inside {
-    /// The family and the name of the table.
-    #[must_use]
-    pub fn table(&self) -> (&'static str, String) {
-        (FAMILY, table_name(&self.tunnel))
-    }
-
     /// A script of nft that makes the table, or gives it other contents.
     #[must_use]
     pub fn render(&self) -> String {

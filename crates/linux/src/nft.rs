@@ -82,16 +82,40 @@ pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
     })
 }
 
-/// What the tables are, as the kernel has them, without counters: to be compared.
-pub fn dark_tables(tunnel: &str) -> Result<String> {
-    let table = table_name(tunnel);
-    Ok(list("ip6", &table)? + &list("netdev", &table)?)
+/// How often tables are made once more, while somebody else keeps changing them.
+const TRIES: usize = 5;
+
+/// Makes tables, and returns how they are listed then. Somebody may change them before they are listed, as a firewall does
+/// that flushes all tables twice: what is listed the same after it was made once more is nobody's but ours. `None` where
+/// somebody keeps changing them: they are to be looked at again. `list` is given what `make` has returned, and returns
+/// nothing where a table is missing.
+///
+/// # Errors
+/// Those of `make` and `list`.
+pub fn make_and_list<T, E>(
+    mut make: impl FnMut() -> Result<T, E>,
+    list: impl Fn(&T) -> Result<String, E>,
+) -> Result<(T, Option<String>), E> {
+    let mut made = make()?;
+    let mut listed = list(&made)?;
+    for _ in 0..TRIES {
+        made = make()?;
+        let again = list(&made)?;
+        if again == listed && !again.is_empty() {
+            return Ok((made, Some(again)));
+        }
+        listed = again;
+    }
+    Ok((made, None))
 }
 
 /// A table without its counters, as text; empty if there is none.
-pub(crate) fn list(family: &str, table: &str) -> Result<String> {
-    let listed = nft(&["--stateless", "list", "table", family, table], "")?;
-    Ok(String::from_utf8_lossy(&listed.stdout).into_owned())
+///
+/// # Errors
+/// Where nft cannot be run.
+pub fn listed(family: &str, table: &str) -> Result<String> {
+    let output = nft(&["--stateless", "list", "table", family, table], "")?;
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Packets that were dropped because their source is behind the tunnel, since the table was made; none without the table.
@@ -363,6 +387,23 @@ mod tests {
     fn a_tunnel_name_becomes_a_table_name_that_nft_takes_unquoted() {
         assert_eq!(table_name("mt6d0"), "sidestep-mt6d0");
         assert_eq!(table_name("a; flush ruleset"), "sidestep-a__flush_ruleset");
+    }
+
+    #[test]
+    fn what_is_flushed_before_it_is_listed_is_made_once_more() {
+        // How often it was made when somebody flushes it.
+        for flushed_after in [vec![], vec![1], vec![1, 2], vec![2], vec![1, 3]] {
+            let (is_there, made) = (std::cell::Cell::new(false), std::cell::Cell::new(0));
+            let make = || -> Result<()> {
+                made.set(made.get() + 1);
+                is_there.set(!flushed_after.contains(&made.get()));
+                Ok(())
+            };
+            let list = |(): &()| Ok(if is_there.get() { "table".to_owned() } else { String::new() });
+            let listed = make_and_list(make, list).unwrap().1;
+            assert_eq!(listed.as_deref(), Some("table"), "{flushed_after:?}");
+        }
+        assert_eq!(make_and_list(|| Ok::<_, Error>(()), |()| Ok(String::new())).unwrap(), ((), None));
     }
 
     #[test]

@@ -38,7 +38,7 @@ pub fn table_name(tunnel: &str) -> String {
 /// # Errors
 /// Where nft cannot be run.
 pub fn listed(tunnel: &str) -> Result<String> {
-    nft::list("inet", &table_name(tunnel))
+    nft::listed("inet", &table_name(tunnel))
 }
 
 /// Packets that came in by the external interface from behind the tunnel and were dropped, since the table was made; none

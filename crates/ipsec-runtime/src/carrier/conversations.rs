@@ -10,6 +10,7 @@ use ike::numbers::IkeSpi;
 use ike::random::Random;
 
 use super::Carrier;
+use super::child::Child;
 use super::conversation::{AGAIN_AFTER, Conversation, Established};
 use super::event::{Ends, Event, NotReached, RemoteIndex};
 use super::keying::told_identity;
@@ -62,11 +63,13 @@ impl<R: Random> Carrier<R> {
         }
     }
 
-    /// Packets want a child. False if this end is not to begin.
+    /// Packets want a child. False if this end is not to begin, or if they fit none of the selectors that both ends agreed on:
+    /// a second child would have the same.
     pub(super) fn want(&mut self, remote: RemoteIndex, child: ChildIndex, now: Instant) -> bool {
         let Some(conversation) = self.conversations.get_mut(remote.0) else { return false };
         if let Some(established) = conversation.established.last() {
-            return self.ike.create_child(now, established.ike, child).is_ok();
+            let ike = established.ike;
+            return !self.has_child(ike, child, now) && self.ike.create_child(now, ike, child).is_ok();
         }
         if !conversation.may_begin() {
             return false;
@@ -77,6 +80,11 @@ impl<R: Random> Carrier<R> {
             self.begin_conversations(now);
         }
         true
+    }
+
+    fn has_child(&self, ike: IkeSpi, index: ChildIndex, now: Instant) -> bool {
+        let is_it = |child: &&Child| (child.ike, child.index) == (ike, index) && !child.is_replaced;
+        self.children.values().filter(is_it).any(|child| !self.has_ended(child.outbound_id, now))
     }
 
     pub(super) fn ike_is_up(&mut self, remote: RemoteIndex, established: Established, now: Instant) {

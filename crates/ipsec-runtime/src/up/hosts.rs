@@ -12,6 +12,7 @@ use linux::hosts::{Hosts as HostTable, table_name};
 use linux::netlink::{MAIN, Netlink, Route, Rule, Selects, TableRoute, Via};
 use linux::undo::{Journal, Step};
 
+use super::kept::Kept;
 use super::kernel::{CLOSED_METRIC, there_anyway};
 use crate::error::Error;
 
@@ -28,6 +29,7 @@ pub(super) struct Hosts {
     ports: [u16; 2],
     local: Option<IpAddr>,
     wanted: HashSet<IpNet>,
+    pub(super) table: Kept,
 }
 
 impl Hosts {
@@ -38,7 +40,8 @@ impl Hosts {
             .bytes()
             .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
         let number = NUMBERS | hash & 0x00ff_ffff;
-        Self { tunnel: tunnel.to_owned(), number, ports, local, wanted: HashSet::new() }
+        let (wanted, table) = (HashSet::new(), Kept::new(table_name(tunnel)));
+        Self { tunnel: tunnel.to_owned(), number, ports, local, wanted, table }
     }
 
     /// The mark that the tunnel's sockets are to have; 0 where nothing asks for one.
@@ -54,15 +57,14 @@ impl Hosts {
         netlink: &mut Netlink,
         journal: &mut Journal,
     ) -> Result<(), Error> {
-        let table = table_name(&self.tunnel);
-        let had_some =
-            journal.done().iter().any(|step| matches!(step, Step::Table { name, .. } if *name == table));
+        let is_it = |step: &Step| matches!(step, Step::Table { name, .. } if name == self.table.name());
+        let had_some = journal.done().iter().any(is_it);
         if !wanted.is_empty() || had_some {
             let mut hosts: Vec<IpNet> = wanted.iter().copied().collect();
             hosts.sort();
             let hosts =
                 HostTable { tunnel: &self.tunnel, hosts: &hosts, mark: self.number, ports: self.ports };
-            journal.set_table("inet", &table, &hosts.render())?;
+            self.table.make(hosts.render(), journal)?;
         }
         self.wanted.clone_from(wanted);
         for step in self.steps() {
@@ -86,7 +88,8 @@ impl Hosts {
             journal.undo_step(netlink, &step)?;
         }
         if wanted.is_empty() && had_some {
-            journal.delete_table(netlink, "inet", &table)?;
+            journal.delete_table(netlink, "inet", self.table.name())?;
+            self.table.forget();
         }
         Ok(())
     }
@@ -130,7 +133,7 @@ impl Hosts {
         Ok(())
     }
 
-    /// Puts back what somebody has taken away.
+    /// Puts back rules and routes that somebody has taken away.
     pub(super) fn restore(&self, netlink: &mut Netlink) -> Result<(), Error> {
         for step in self.steps() {
             match &step {

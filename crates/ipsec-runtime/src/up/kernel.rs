@@ -7,11 +7,14 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use ipnet::IpNet;
+use linux::event::Waker;
+use linux::inside::table_name;
 use linux::netlink::{Netlink, Route, Via};
 use linux::undo::{Journal, Step};
 
 use super::hosts::Hosts;
-use super::table::Table;
+use super::kept::Kept;
+use super::table;
 use super::wanted::{Wanted, halved};
 use crate::error::Error;
 
@@ -28,7 +31,7 @@ pub(super) struct Kernel {
     routes: HashSet<IpNet>,
     addresses: HashSet<IpNet>,
     wanted: Wanted,
-    table: Table,
+    table: Kept,
 }
 
 /// The journal beside a control socket.
@@ -40,7 +43,7 @@ fn file(socket: &Path) -> PathBuf {
 pub(super) struct Closed {
     netlink: Netlink,
     journal: Journal,
-    table: Table,
+    table: Kept,
     hosts: Hosts,
 }
 
@@ -60,8 +63,8 @@ pub(super) fn close(wanted: &Wanted, socket: &Path, mut hosts: Hosts) -> Result<
         keep_way_open(*address, &wanted.networks, &hosts, &mut netlink, &mut closed)?;
     }
     add_closed(&wanted.networks, &mut netlink, &mut closed)?;
-    let mut table = Table::default();
-    table.make(wanted, &wanted.networks, &mut netlink, &mut closed)?;
+    let mut table = Kept::new(table_name(&wanted.tunnel));
+    table.make(table::script(wanted, &wanted.networks, &mut netlink)?, &mut closed)?;
     Ok(Closed { netlink, journal: closed, table, hosts })
 }
 
@@ -127,7 +130,7 @@ impl Kernel {
         let before_closed = self.closed_networks();
         // What was carried and what is to be: neither leaves in clear while one takes the other's place.
         let both = self.routes.union(&wanted.networks).copied().collect();
-        self.table.make(wanted, &both, &mut self.netlink, &mut self.closed)?;
+        self.table.make(table::script(wanted, &both, &mut self.netlink)?, &mut self.closed)?;
         self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
             keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
@@ -149,19 +152,52 @@ impl Kernel {
     }
 
     /// Makes the table as it should be, with the networks of this machine as they are now.
-    pub(super) fn make_table(&mut self) -> Result<(), Error> {
+    fn make_table(&mut self) -> Result<(), Error> {
+        let script = self.table_script()?;
+        self.table.make(script, &mut self.closed)
+    }
+
+    /// The same soon, while packets go on.
+    pub(super) fn make_table_soon(&mut self, waker: &Waker) -> Result<(), Error> {
+        let script = self.table_script()?;
+        self.table.make_soon(script, waker);
+        Ok(())
+    }
+
+    fn table_script(&mut self) -> Result<String, Error> {
         let behind = self.routes.union(&self.wanted.networks).copied().collect();
-        self.table.make(&self.wanted, &behind, &mut self.netlink, &mut self.closed)
+        Ok(table::script(&self.wanted, &behind, &mut self.netlink)?)
     }
 
-    /// Puts the table back, if somebody has taken it away or changed it. Returns whether that was so.
-    pub(super) fn restore_table(&mut self) -> Result<bool, Error> {
-        self.table.restore(&mut self.closed)
+    /// Has the tables put back soon that somebody has taken away or changed.
+    pub(super) fn restore_tables_soon(&mut self, waker: &Waker) {
+        for table in [&mut self.table, &mut self.hosts.table] {
+            table.restore_soon(waker);
+        }
     }
 
-    /// The table's name, as changes have it.
-    pub(super) fn table_name(&self) -> Option<String> {
-        self.table.name()
+    /// How many tables were put back since the last call, and whether nft has failed: they are to be looked at again then.
+    pub(super) fn restored_tables(&mut self, waker: &Waker) -> (u64, Result<(), Error>) {
+        let (mut restored, mut failure) = (0, Ok(()));
+        for table in [&mut self.table, &mut self.hosts.table] {
+            match table.finished(waker) {
+                Ok(was_restored) => restored += u64::from(was_restored),
+                Err(error) => failure = Err(error),
+            }
+        }
+        (restored, failure)
+    }
+
+    /// Waits for what is being done with the tables.
+    pub(super) fn wait_for_tables(&mut self) {
+        for table in [&mut self.table, &mut self.hosts.table] {
+            table.wait();
+        }
+    }
+
+    /// Their names.
+    pub(super) fn table_names(&self) -> [String; 2] {
+        [&self.table, &self.hosts.table].map(|table| table.name().to_owned())
     }
 
     fn add(&mut self, wanted: &Wanted) -> Result<(), Error> {
@@ -178,7 +214,7 @@ impl Kernel {
     /// Policies by hand have changed: what they want no more goes, what is new comes.
     pub(super) fn change(&mut self, before: &Wanted, wanted: &Wanted) -> Result<(), Error> {
         let both = self.routes.union(&wanted.networks).copied().collect();
-        self.table.make(wanted, &both, &mut self.netlink, &mut self.closed)?;
+        self.table.make(table::script(wanted, &both, &mut self.netlink)?, &mut self.closed)?;
         self.hosts.close(&wanted.hosts, &mut self.netlink, &mut self.closed)?;
         self.hosts.open(self.index, &mut self.netlink, &mut self.closed)?;
         for remote in &wanted.remotes {
@@ -280,7 +316,12 @@ impl Kernel {
     }
 
     /// A child is there for these networks, with a remote at this address.
-    pub(super) fn add_networks(&mut self, networks: &[IpNet], remote: IpAddr) -> Result<(), Error> {
+    pub(super) fn add_networks(
+        &mut self,
+        networks: &[IpNet],
+        remote: IpAddr,
+        waker: &Waker,
+    ) -> Result<(), Error> {
         let new: HashSet<IpNet> = networks.iter().flat_map(|network| halved(*network)).collect();
         keep_way_open(remote, &new, &self.hosts, &mut self.netlink, &mut self.closed)?;
         let before = self.routes.len();
@@ -290,7 +331,7 @@ impl Kernel {
                 self.add_route(network)?;
             }
         }
-        if self.routes.len() > before { self.make_table() } else { Ok(()) }
+        if self.routes.len() > before { self.make_table_soon(waker) } else { Ok(()) }
     }
 
     /// Those of these networks that have a route of their own.

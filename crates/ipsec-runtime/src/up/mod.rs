@@ -6,6 +6,7 @@
 
 mod carried;
 mod hosts;
+mod kept;
 mod kernel;
 mod ports;
 mod table;
@@ -24,7 +25,6 @@ use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
 use linux::event::{Event as Ready, Request as Signal, Signals, Waker};
 use linux::memory;
-use linux::netlink::{Change, Monitor};
 use linux::process::{self, Capability};
 use linux::ruleset::RulesetMonitor;
 use linux::tun;
@@ -34,6 +34,7 @@ use crate::carrier::{Ends, Event, NotReached, RemoteIndex};
 use crate::error::Error;
 use crate::key_socket::{KeySocket, clock};
 use crate::machine::{Machine, Sockets, tell_time};
+use crate::moves::Moves;
 use crate::place;
 pub use carried::check;
 use hosts::Hosts;
@@ -57,8 +58,6 @@ const KEYS: u64 = 1000;
 const RESTORE_AFTER: Duration = Duration::from_millis(200);
 /// The same, where it could not be put back.
 const RESTORE_AGAIN: Duration = Duration::from_secs(5);
-/// Between a change of addresses or routes and a look from where remotes are reached now: changes come several at once.
-const MOVE_AFTER: Duration = Duration::from_millis(50);
 
 /// How it is run: what is said on the command line beside the configuration.
 #[derive(Debug, Clone)]
@@ -98,6 +97,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     let ports = sockets.ports();
     let wanted = Wanted::of(&config, carrier.policies_by_hand(), ports);
     let hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
+    // Whoever changes the tables from their first moment on is noticed.
+    let ruleset = RulesetMonitor::open()?;
     let closed = kernel::close(&wanted, &socket, hosts)?;
     sockets.set_mark(closed.mark())?;
     let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
@@ -128,10 +129,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     machine.carrier.tell_keys();
     machine.also_wait_for(signals, SIGNALS)?;
     machine.also_wait_for(&waker, MESSAGES)?;
-    let mut monitor = Monitor::open()?;
-    monitor.watch_routes()?;
-    machine.also_wait_for(&monitor, CHANGES)?;
-    let ruleset = RulesetMonitor::open()?;
+    let moves = Moves::open()?;
+    machine.also_wait_for(&moves, CHANGES)?;
     machine.also_wait_for(&ruleset, RULESET)?;
     if let Err(error) = memory::give_back_start() {
         debug!("memory of the start stays: {error}");
@@ -150,17 +149,18 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         dns: HashMap::new(),
         messages: send,
         waker,
-        monitor,
+        moves,
         ruleset,
         restore_at: None,
-        move_at: None,
-        table_doubted: false,
-        table_restored: 0,
+        tables_doubted: false,
+        tables_restored: 0,
         ending: false,
     };
     let result = daemon.run(signals, &messages);
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     let ended = daemon.machine.end(GOODBYE);
+    // Who sees the socket gone may take the tables away.
+    daemon.kernel.wait_for_tables();
     drop(server);
     info!("{} is down; what it carried is refused", daemon.config.name);
     result.and(ended.map_err(Error::from))
@@ -182,16 +182,14 @@ struct Daemon<'a> {
     dns: HashMap<RemoteIndex, Vec<IpAddr>>,
     messages: mpsc::Sender<Message>,
     waker: Waker,
-    monitor: Monitor,
+    moves: Moves,
     ruleset: RulesetMonitor,
     /// When what was taken away is put back.
     restore_at: Option<Instant>,
-    /// When it is looked at from where remotes are reached.
-    move_at: Option<Instant>,
-    /// Somebody, perhaps this process, has changed the table that keeps traffic inside.
-    table_doubted: bool,
-    /// How often it was put back.
-    table_restored: u64,
+    /// Somebody, perhaps this process, has changed the tables that keep traffic inside.
+    tables_doubted: bool,
+    /// How often one was put back.
+    tables_restored: u64,
     ending: bool,
 }
 
@@ -202,7 +200,7 @@ impl Daemon<'_> {
             while let Some(event) = self.machine.carrier.poll_event() {
                 self.happened(event);
             }
-            let look_at = self.restore_at.into_iter().chain(self.move_at).min();
+            let look_at = self.restore_at.into_iter().chain(self.moves.deadline()).min();
             self.machine.turn(look_at, &mut others)?;
             for event in others.drain(..) {
                 match event.token {
@@ -225,8 +223,8 @@ impl Daemon<'_> {
                 self.restore_at = None;
                 self.restore();
             }
-            if self.move_at.is_some_and(|at| at <= Instant::now()) {
-                self.move_at = None;
+            self.look_after_tables();
+            if self.moves.is_due(Instant::now()) {
                 self.move_where();
             }
             while let Ok(message) = messages.try_recv() {
@@ -241,20 +239,17 @@ impl Daemon<'_> {
 
     /// Somebody, perhaps this process, has changed links, addresses or routes.
     fn changed(&mut self) -> Result<(), Error> {
-        let matters = |change: &Change| !matches!(change, Change::Neighbor(_));
-        if self.monitor.read()?.iter().any(matters) {
-            let now = Instant::now();
+        let now = Instant::now();
+        if self.moves.read(now)? {
             self.restore_at.get_or_insert(now + RESTORE_AFTER);
-            self.move_at.get_or_insert(now + MOVE_AFTER);
         }
         Ok(())
     }
 
     /// Somebody has changed tables of nftables.
     fn ruleset_changed(&mut self) -> Result<(), Error> {
-        let table: Vec<String> = self.kernel.table_name().into_iter().collect();
-        if self.ruleset.changed(&table)? {
-            self.table_doubted = true;
+        if self.ruleset.changed(&self.kernel.table_names())? {
+            self.tables_doubted = true;
             self.restore_at.get_or_insert_with(|| Instant::now() + RESTORE_AFTER);
         }
         Ok(())
@@ -262,27 +257,23 @@ impl Daemon<'_> {
 
     /// Puts back what somebody has taken away.
     fn restore(&mut self) {
-        let routes = self.kernel.restore().and_then(|()| self.kernel.make_table());
-        let table = match std::mem::take(&mut self.table_doubted) {
-            true => self.kernel.restore_table(),
-            false => Ok(false),
-        };
-        match table {
-            Ok(true) => {
-                self.table_restored += 1;
-                warn!(
-                    "somebody has changed the table that keeps the tunnel's traffic inside: it is as it was again"
-                );
-            }
-            Ok(false) => {}
-            Err(error) => {
-                // Tried again: until then, only routes keep it inside.
-                self.table_doubted = true;
-                self.restore_at = Some(Instant::now() + RESTORE_AGAIN);
-                warn!("{error}");
-            }
+        let restored = self.kernel.restore().and_then(|()| self.kernel.make_table_soon(&self.waker));
+        if let Err(error) = restored {
+            warn!("{error}");
         }
-        if let Err(error) = routes {
+        if std::mem::take(&mut self.tables_doubted) {
+            self.kernel.restore_tables_soon(&self.waker);
+        }
+    }
+
+    /// What has become of the tables.
+    fn look_after_tables(&mut self) {
+        let (restored, failure) = self.kernel.restored_tables(&self.waker);
+        self.tables_restored += restored;
+        if let Err(error) = failure {
+            // Tried again: until then, only routes keep it inside.
+            self.tables_doubted = true;
+            self.restore_at = Some(Instant::now() + RESTORE_AGAIN);
             warn!("{error}");
         }
     }
@@ -339,7 +330,7 @@ impl Daemon<'_> {
                 if let Some(mtu) = self.kernel.mtu_towards(address) {
                     self.machine.carrier.set_link_mtu(mtu);
                 }
-                self.kernel.add_networks(&networks, address)
+                self.kernel.add_networks(&networks, address, &self.waker)
             }
             Event::Failed { remote, why } => {
                 warn!("{}: {why}", name(&self.config, remote));
@@ -528,7 +519,7 @@ impl Daemon<'_> {
             ("in_clear", linux::hosts::in_clear(&self.config.name)),
             ("outside_tunnel", arrived),
             ("past_tunnel", leaving),
-            ("rules_restored", self.table_restored),
+            ("rules_restored", self.tables_restored),
         ] {
             if count > 0 {
                 drops.insert(reason.to_owned(), count);

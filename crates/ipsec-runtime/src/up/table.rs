@@ -1,85 +1,30 @@
-//! The table that keeps what the tunnel is to carry off other interfaces, whatever routes and rules there are: see
-//! [`linux::inside`].
+//! What is in the table that keeps what the tunnel is to carry off other interfaces, whatever routes and rules there are:
+//! see [`linux::inside`].
 
 use std::collections::HashSet;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use linux::inside::{self, Inside};
+use linux::inside::Inside;
 use linux::netlink::{Address, Netlink};
-use linux::undo::Journal;
 
 use super::wanted::Wanted;
-use crate::error::Error;
 
 /// Longest prefix that is a default route, or part of one.
 const PART_OF_DEFAULT: u8 = 3;
 /// Networks of neighbors that count, at most: anybody on a link can advertise some.
 const MAX_NEAR: usize = 32;
-/// How often the table is made once more, while somebody else keeps changing it.
-const TRIES: usize = 5;
-
-/// The table, as it was made last.
-#[derive(Debug, Default)]
-pub(super) struct Table {
-    made: Option<(Inside, String)>,
-}
-
-impl Table {
-    /// Makes the table for what is behind the tunnel, unless it is there as it should be.
-    pub(super) fn make(
-        &mut self,
-        wanted: &Wanted,
-        behind: &HashSet<IpNet>,
-        netlink: &mut Netlink,
-        journal: &mut Journal,
-    ) -> Result<(), Error> {
-        let inside = inside(wanted, behind, &addresses(&wanted.tunnel, netlink)?);
-        if self.made.as_ref().is_some_and(|(made, _)| *made == inside) {
-            return Ok(());
-        }
-        self.put(inside, journal)
-    }
-
-    /// Puts it back, if somebody has changed it or taken it away.
-    pub(super) fn restore(&mut self, journal: &mut Journal) -> Result<bool, Error> {
-        let Some((made, listed)) = &self.made else { return Ok(false) };
-        if inside::listed(&made.tunnel)? == *listed {
-            return Ok(false);
-        }
-        let made = made.clone();
-        self.put(made, journal)?;
-        Ok(true)
-    }
-
-    /// Its name.
-    pub(super) fn name(&self) -> Option<String> {
-        self.made.as_ref().map(|(made, _)| made.table().1)
-    }
-
-    /// Makes it, and remembers how it is listed then. Somebody may change it before it is listed, as a firewall does that
-    /// flushes all tables twice: what is listed the same after it was made once more is nobody's but ours.
-    fn put(&mut self, inside: Inside, journal: &mut Journal) -> Result<(), Error> {
-        let (family, name) = inside.table();
-        let mut make = || -> Result<String, Error> {
-            journal.set_table(family, &name, &inside.render())?;
-            Ok(inside::listed(&inside.tunnel)?)
-        };
-        let mut listed = make()?;
-        for _ in 0..TRIES {
-            let again = make()?;
-            if again == listed {
-                break;
-            }
-            listed = again;
-        }
-        self.made = Some((inside, listed));
-        Ok(())
-    }
+/// The script that makes the table for what is behind the tunnel, with the networks of this machine as they are now.
+pub(super) fn script(
+    wanted: &Wanted,
+    behind: &HashSet<IpNet>,
+    netlink: &mut Netlink,
+) -> linux::Result<String> {
+    Ok(inside(wanted, behind, &addresses(&wanted.tunnel, netlink)?).render())
 }
 
 /// Addresses of all interfaces but the tunnel's.
-fn addresses(tunnel: &str, netlink: &mut Netlink) -> Result<Vec<Address>, Error> {
+fn addresses(tunnel: &str, netlink: &mut Netlink) -> linux::Result<Vec<Address>> {
     let own = netlink.link_by_name(tunnel)?.map(|link| link.index);
     let mut all = netlink.all_addresses()?;
     all.retain(|address| Some(address.index) != own && !address.address.addr().is_loopback());

@@ -28,19 +28,28 @@ impl Kernel {
         };
         let kept_off = self.state.kept_off.as_ref();
         let outside = kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix));
-        self.closed.keep_off(outside, &mut self.netlink)?;
-        let at_ingress = self.journal.darken(&dark)?;
+        let (journal, closed, netlink) = (&mut self.journal, &mut self.closed, &mut self.netlink);
+        let make = || {
+            closed.keep_off(outside, netlink)?;
+            journal.darken(&dark)
+        };
+        let list = |at_ingress: &bool| {
+            let tables = listed(&self.tunnel)?;
+            let is_whole = |[dark, early, outside]: &[String; 3]| {
+                !dark.is_empty()
+                    && early.is_empty() != *at_ingress
+                    && outside.is_empty() == kept_off.is_none()
+            };
+            Ok(if is_whole(&tables) { tables.concat() } else { String::new() })
+        };
+        let (at_ingress, tables) = nft::make_and_list(make, list)?;
+        self.tables = tables;
         if !at_ingress {
             warn!(
                 "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
             );
         }
-        self.tables = self.tables_now()?;
         Ok(own)
-    }
-
-    fn tables_now(&self) -> Result<String, linux::Error> {
-        Ok(nft::dark_tables(&self.tunnel)? + &linux::outside::listed(&self.tunnel)?)
     }
 
     fn own_addresses(&mut self, prefix: Ipv6Net) -> Result<Vec<Ipv6Addr>, linux::Error> {
@@ -56,8 +65,8 @@ impl Kernel {
     /// them does. Returns whether they are there.
     pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
-        let found = self.tables_now();
-        if found.as_ref().is_ok_and(|tables| *tables == self.tables) {
+        let found = listed(&self.tunnel);
+        if found.as_ref().is_ok_and(|found| Some(found.concat()) == self.tables) {
             return true;
         }
         match found.and_then(|_| self.darken(prefix, on_link)) {
@@ -88,4 +97,10 @@ impl Kernel {
             warn!("{error}");
         }
     }
+}
+
+/// The tables, as the kernel has them: those of the prefix at its hooks and at the interface's, and that of what is outside.
+fn listed(tunnel: &str) -> Result<[String; 3], linux::Error> {
+    let table = nft::table_name(tunnel);
+    Ok([nft::listed("ip6", &table)?, nft::listed("netdev", &table)?, linux::outside::listed(tunnel)?])
 }

@@ -161,8 +161,9 @@ pub(super) struct Kernel {
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
     state: State,
-    /// The tables that keep the prefix dark, and the inner networks off the external interface, as they are to be.
-    tables: String,
+    /// The tables that keep the prefix dark, and the inner networks off the external interface, as they are to be, if it is
+    /// known how they are listed.
+    tables: Option<String>,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
     discovery: Option<RouterDiscovery>,
@@ -208,7 +209,7 @@ impl Kernel {
             sockets,
             lookup_table,
             state: State::default(),
-            tables: String::new(),
+            tables: None,
             on_link: None,
             discovery: None,
             network: None,
@@ -453,8 +454,9 @@ impl Kernel {
         let mut asked = Instant::now();
         let mut refreshed = Instant::now();
         // When to look whether the tables are still ours, and not before when: two programs could keep each other busy.
-        let mut restore: Option<Instant> = None;
         let mut rested = Instant::now();
+        // They may have been changed before anybody was told.
+        let mut restore = Some(rested);
         let tables = [nft::table_name(&self.tunnel), linux::outside::table_name(&self.tunnel)];
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());

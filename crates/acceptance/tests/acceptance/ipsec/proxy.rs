@@ -6,12 +6,12 @@ use lab::command::text;
 use lab::patience::wait_until;
 use lab::process::Process;
 
-use super::scene::{GIVEN, INNER_V4, OUTER_V4, STRONGSWAN, Scene};
+use super::scene::{INNER_V4, OUTER_V4, STRONGSWAN, Scene};
 
 const PAGE: usize = 3_000_000;
 
 /// Serves a page, and answers each question for a name with its own address, on the second side.
-fn serve(scene: &Scene) -> [Process; 2] {
+pub(super) fn serve(scene: &Scene) -> [Process; 2] {
     const NAMES: &str = "import socket,sys\n\
         s=socket.socket(socket.AF_INET,socket.SOCK_DGRAM)\ns.bind((sys.argv[1],53))\nprint('ready',flush=True)\n\
         while True:\n q,f=s.recvfrom(512)\n a=q[-3]==1\n \
@@ -41,7 +41,7 @@ fn socket(scene: &Scene) -> String {
     scene.path("of-nobody/proxy.sock").display().to_string()
 }
 
-fn start(scene: &Scene, options: &[&str]) -> Process {
+pub(super) fn start(scene: &Scene, options: &[&str]) -> Process {
     if !scene.path("of-nobody").exists() {
         std::fs::create_dir(scene.path("of-nobody")).expect("a folder");
         scene.give_to_nobody("of-nobody");
@@ -113,14 +113,7 @@ fn carries_and_does_not_leak(scene: &Scene, gateway: Process, options: &[&str]) 
 fn curl_goes_into_a_tunnel_of_ours_and_nothing_leaves_when_it_dies() {
     let Some(scene) = Scene::new(&["python3", "curl", "setpriv"]) else { return };
     scene.write_client(OUTER_V4[1]);
-    let gateway = format!(
-        "[ipsec]\nidentity = \"b.example\"\ninterface = \"tunnel-b\"\naddresses = [\"{address}/24\"]\n\n\
-         [[remote]]\nname = \"a\"\nidentity = \"a.example\"\nshared_key_file = \"key\"\nassign = [\"{GIVEN}\"]\n\
-         dns = [\"{address}\"]\n\n[[remote.child]]\nlocal = [\"0.0.0.0/0\"]\n",
-        address = INNER_V4[1]
-    );
-    scene.write("b.toml", &gateway, 0o600);
-    let gateway = scene.up(1);
+    let gateway = scene.up_for_client();
     carries_and_does_not_leak(&scene, gateway, &[]);
 }
 

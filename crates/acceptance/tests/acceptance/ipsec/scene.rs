@@ -28,7 +28,7 @@ pub(super) const OUTER_V4: [&str; 2] = ["192.0.2.1", "192.0.2.2"];
 pub(super) const INNER: [&str; 2] = ["fd00:a::1", "fd00:b::1"];
 pub(super) const INNER_V4: [&str; 2] = ["10.0.1.1", "10.0.2.1"];
 /// Where the ends of a moving tunnel hop.
-const HOPPING: [&str; 2] = ["2001:db8:a1::/64", "2001:db8:b1::/64"];
+pub(super) const HOPPING: [&str; 2] = ["2001:db8:a1::/64", "2001:db8:b1::/64"];
 /// What a client is given.
 pub(super) const GIVEN: &str = "10.0.2.10";
 
@@ -122,6 +122,18 @@ impl Scene {
         self.write("client.toml", &text, 0o644);
         self.write("key-of-nobody", KEY, 0o600);
         self.give_to_nobody("key-of-nobody");
+    }
+
+    /// A gateway for that client, on the second side.
+    pub(super) fn up_for_client(&self) -> Process {
+        let gateway = format!(
+            "[ipsec]\nidentity = \"b.example\"\ninterface = \"tunnel-b\"\naddresses = [\"{address}/24\"]\n\n\
+             [[remote]]\nname = \"a\"\nidentity = \"a.example\"\nshared_key_file = \"key\"\nassign = [\"{GIVEN}\"]\n\
+             dns = [\"{address}\"]\n\n[[remote.child]]\nlocal = [\"0.0.0.0/0\"]\n",
+            address = INNER_V4[1]
+        );
+        self.write("b.toml", &gateway, 0o600);
+        self.up(1)
     }
 
     pub(super) fn give_to_nobody(&self, name: &str) {

@@ -1,9 +1,13 @@
 //! A table that nobody gets round: what is for the tunnel leaves by no other interface, whatever neighbors advertise, and
 //! whatever is taken away.
 
-use lab::patience::wait_until;
+use std::time::Duration;
 
-use super::scene::{INNER, INNER_V4, OUTER, OUTER_V4, Scene};
+use lab::patience::wait_until;
+use lab::process::Process;
+
+use super::hosts::write_hosts;
+use super::scene::{HOPPING, INNER, INNER_V4, OUTER, OUTER_V4, Scene};
 
 /// A router advertisement with a route to one host (RFC 4191), from a neighbor.
 const ROGUE: &str = "import socket,struct,sys\n\
@@ -117,4 +121,42 @@ fn a_table_that_somebody_flushes_comes_back() {
         wait_until("the status to say so", || restored() == Some(time));
     }
     assert!(scene.pings(0, INNER[1]));
+}
+
+#[test]
+fn the_table_of_protected_hosts_comes_back_when_somebody_flushes_it() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    write_hosts(&scene, OUTER, "");
+    let _b = scene.up(1);
+    let _a = scene.up(0);
+    wait_until("an answer", || scene.pings(0, OUTER[1]));
+    let listed = || {
+        let table = scene.on(0, &["nft", "--stateless", "list", "table", "inet", "sidestep-tunnel-a-hosts"]);
+        String::from_utf8_lossy(&table.stdout).into_owned()
+    };
+    let before = listed();
+    assert!(before.contains(OUTER[1]), "{before}");
+    for flush in ["nft flush ruleset", "nft flush chain inet sidestep-tunnel-a-hosts output"] {
+        runs(&scene, 0, flush);
+        wait_until("the table", || listed() == before);
+    }
+    let restored = || scene.status(0).expect("a status")["drops"]["rules_restored"].as_u64();
+    wait_until("the status to say so", || restored() >= Some(2));
+    assert!(scene.pings(0, OUTER[1]));
+}
+
+#[test]
+fn tables_of_a_moving_tunnel_are_there_whenever_they_were_flushed_while_they_were_made() {
+    let Some(scene) = Scene::new(&["nft"]) else { return };
+    scene.write_moving();
+    scene.own_prefix();
+    let flush = "for i in $(seq 50); do nft flush ruleset; sleep 0.02; done";
+    let mut command = scene.namespaces[1].command("sh").expect("the namespace");
+    let mut flusher = Process::start(command.args(["-c", flush]), &scene.path("flush.log")).expect("sh");
+    let _gateway = scene.up_moving();
+    assert!(flusher.wait(Duration::from_secs(60)).is_some_and(|status| status.success()));
+    wait_until("a dark prefix", || {
+        let listed = scene.on(1, &["nft", "list", "ruleset"]);
+        String::from_utf8_lossy(&listed.stdout).contains(&format!("ip6 daddr {}", HOPPING[1]))
+    });
 }
