@@ -114,8 +114,17 @@ impl<R: Random> Endpoint<R> {
         self.begin(now, Wanted { peer, path, replaces: Some(ike) })
     }
 
-    /// Asks for a further child.
+    /// Where the two ends of an IKE SA are, or were when it ended a moment ago.
+    pub fn last_path(&self, ike: IkeSpi) -> Option<Path> {
+        self.table.established(ike).map(|sa| sa.path)
+    }
+
+    /// Asks for a further child, unless it is asked for already.
     pub fn create_child(&mut self, now: Instant, ike: IkeSpi, index: ChildIndex) -> Result<(), AskError> {
+        // Several packets may want the same at once.
+        if self.table.established(ike).is_some_and(|sa| sa.is_live() && sa.is_asked_for(index)) {
+            return Ok(());
+        }
         self.ask(now, ike, |sa, config| {
             let peer = config.peers.get(sa.peer.0);
             let known = peer.is_some_and(|peer| index.0 < peer.children.len());

@@ -28,7 +28,7 @@ pub(crate) use self::request::{NONCE, Request, Task};
 pub(crate) use self::response::wanted_group;
 use crate::channel::{Channel, Opened};
 use crate::child::{Agreed, Child, PeerRekey, Refusal, Surroundings};
-use crate::config::{PeerConfig, PeerIndex};
+use crate::config::{ChildIndex, PeerConfig, PeerIndex};
 use crate::drops::DropReason;
 use crate::event::{EndReason, Event, Nat, Path};
 use crate::hint;
@@ -253,6 +253,15 @@ impl IkeSa {
     /// Begins with what waits, after a rekey.
     pub(crate) fn begin(&mut self, context: &mut Context<'_>) {
         self.start_next(context);
+    }
+
+    /// Whether a child of this configuration, in no other's place, is asked for and there is no answer so far.
+    pub(crate) fn is_asked_for(&self, child: ChildIndex) -> bool {
+        let flying = self.in_flight.as_ref().is_some_and(|flying| {
+            matches!(&flying.request, Request::CreateChild { offer, old: None, .. } if offer.index == child)
+        });
+        let mut waiting = self.tasks.iter().chain(self.later.iter().map(|(_, task)| task));
+        flying || waiting.any(|task| matches!(task, Task::CreateChild { index, .. } if *index == child))
     }
 
     /// Asks for something as soon as the window allows. False if too much waits already, or the end has come.

@@ -206,6 +206,7 @@ impl<R: Random> Carrier<R> {
         }
         self.forget_late(now);
         self.begin_conversations(now);
+        self.begin_children(now);
         self.settle(now, deliver);
     }
 

@@ -72,7 +72,7 @@ impl<R: Random> Carrier<R> {
         }
     }
 
-    fn has_ended(&self, id: AssociationId, now: Instant) -> bool {
+    pub(super) fn has_ended(&self, id: AssociationId, now: Instant) -> bool {
         self.engine.get(id).is_none_or(|association| !association.can_send(now))
     }
 

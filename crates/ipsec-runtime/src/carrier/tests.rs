@@ -1,5 +1,7 @@
 //! Stories of two carriers that hand each other their datagrams, in virtual time.
 
+mod children;
+mod contest;
 mod raw;
 
 use std::net::{IpAddr, SocketAddr};
