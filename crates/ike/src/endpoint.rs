@@ -114,11 +114,6 @@ impl<R: Random> Endpoint<R> {
         self.begin(now, Wanted { peer, path, replaces: Some(ike) })
     }
 
-    /// Where the two ends of an IKE SA are, or were when it ended a moment ago.
-    pub fn last_path(&self, ike: IkeSpi) -> Option<Path> {
-        self.table.established(ike).map(|sa| sa.path)
-    }
-
     /// Asks for a further child, unless it is asked for already.
     pub fn create_child(&mut self, now: Instant, ike: IkeSpi, index: ChildIndex) -> Result<(), AskError> {
         // Several packets may want the same at once.
@@ -182,6 +177,11 @@ impl<R: Random> Endpoint<R> {
             Entry::HalfOpen(_) => None,
             Entry::Established(sa) => sa.is_live().then_some(sa.path),
         }
+    }
+
+    /// Where the two ends of an IKE SA are, or were when it ended a moment ago.
+    pub fn last_path(&self, ike: IkeSpi) -> Option<Path> {
+        self.table.established(ike).map(|sa| sa.path)
     }
 
     /// Goes on from another address, to the other end's address in the path (MOBIKE, RFC 4555). Only the initiator can, and

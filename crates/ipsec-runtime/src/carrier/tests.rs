@@ -288,6 +288,41 @@ fn nothing_leaves_without_a_tunnel_for_it() {
 }
 
 #[test]
+fn what_both_ends_have_not_agreed_on_makes_no_second_child() {
+    // The first packet of a road warrior has an address of its own network: it was sent before there was another.
+    let mut ours = config(0, Start::Always, PORTS);
+    ours.ike.peers[0].children[0].local = Vec::new();
+    let mut world = World::of([ours, config(1, Start::Wait, PORTS)], [PORTS; 2]);
+    for _ in 0..3 {
+        world.send(0, datagram("2001:db8::1".parse().unwrap(), inside(1, 9), 10));
+        world.pass(1);
+    }
+    assert_eq!([0, 1].map(|end| world.ends[end].carrier.children.len()), [1, 1]);
+    assert!(world.arrived(1).is_empty());
+    let packet = datagram(inside(0, 1), inside(1, 9), 10);
+    world.send(0, packet.clone());
+    assert_eq!(world.arrived(1), [packet]);
+}
+
+#[test]
+fn packets_for_two_hosts_ask_for_one_child() {
+    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let child = world.ends[0].carrier.children.values().next().unwrap();
+    let (ike, spi) = (child.ike, ike::numbers::Spi(child.inbound.spi.0));
+    world.ends[0].carrier.ike.delete_child(world.now, ike, spi).unwrap();
+    world.pass(10);
+    assert!(world.is_up(0) && world.ends[0].carrier.children.is_empty());
+    let packets = [9, 10].map(|host| datagram(inside(0, 1), inside(1, host), 10));
+    let end = &mut world.ends[0];
+    for packet in &packets {
+        end.carrier.send(&virtio_net::Header::NONE, &mut packet.clone(), world.now, &mut end.inner);
+    }
+    world.run();
+    assert_eq!([0, 1].map(|end| world.ends[end].carrier.children.len()), [1, 1]);
+    assert_eq!(world.arrived(1), packets);
+}
+
+#[test]
 fn a_peer_in_anothers_name_is_not_heard() {
     // Ours believes that the other may send from its network only; the other thinks that it may from anywhere.
     let mut world = World::new(Start::Always, [PORTS; 2]);
