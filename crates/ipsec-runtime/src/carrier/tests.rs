@@ -291,7 +291,7 @@ fn nothing_leaves_without_a_tunnel_for_it() {
 fn what_both_ends_have_not_agreed_on_makes_no_second_child() {
     // The first packet of a road warrior has an address of its own network: it was sent before there was another.
     let mut ours = config(0, Start::Always, PORTS);
-    ours.ike.peers[0].children[0].local = Vec::new();
+    ours.ike.peers[0].children[0].local = vec![TrafficSelector::prefix("::".parse().unwrap(), 0)];
     let mut world = World::of([ours, config(1, Start::Wait, PORTS)], [PORTS; 2]);
     for _ in 0..3 {
         world.send(0, datagram("2001:db8::1".parse().unwrap(), inside(1, 9), 10));
@@ -306,7 +306,9 @@ fn what_both_ends_have_not_agreed_on_makes_no_second_child() {
 
 #[test]
 fn packets_for_two_hosts_ask_for_one_child() {
-    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let mut world = World::new(Start::Traffic, [PORTS; 2]);
+    world.send(0, datagram(inside(0, 1), inside(1, 8), 10));
+    world.arrived(1);
     let child = world.ends[0].carrier.children.values().next().unwrap();
     let (ike, spi) = (child.ike, ike::numbers::Spi(child.inbound.spi.0));
     world.ends[0].carrier.ike.delete_child(world.now, ike, spi).unwrap();
