@@ -33,6 +33,9 @@ pub struct Status {
     pub given_addresses: Vec<IpAddr>,
     /// DNS servers that remotes have named.
     pub dns: Vec<IpAddr>,
+    /// Where remotes have named some: those that this machine asks all the same, past the tunnel.
+    #[serde(default)]
+    pub dns_past_tunnel: Vec<IpAddr>,
     /// Packets and datagrams dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// The remotes, in the order of the configuration.
@@ -46,7 +49,8 @@ pub struct Remote {
     pub name: String,
     /// `up`, `connecting`, `waiting` for another attempt, or `idle`.
     pub state: String,
-    /// Why it ended, or did not come about, last; null since it is up.
+    /// Why it ended, or did not come about, last; where it is up, which of its children were refused and are not there, and
+    /// why. Null if all is there.
     pub last_failure: Option<String>,
     /// IKE SAs, the newest last.
     pub ike: Vec<IkeSa>,
@@ -59,7 +63,7 @@ pub struct Remote {
 pub struct IkeSa {
     /// This end's SPI, in hexadecimal digits.
     pub spi: String,
-    /// Who the other end has proved to be.
+    /// Who the other end has proved to be, as the configuration writes identities.
     pub identity: String,
     /// Whether this end has begun.
     pub initiated: bool,
@@ -76,7 +80,7 @@ pub struct Child {
     pub inbound_spi: String,
     /// SPI of what goes out.
     pub outbound_spi: String,
-    /// Its cipher.
+    /// Its algorithms, as the configuration names them: `aes256gcm16`, `aes256-sha256`, `sha256` for AH.
     pub algorithm: String,
     /// Where the other end is.
     pub remote: SocketAddr,
@@ -84,6 +88,9 @@ pub struct Child {
     pub local_networks: Vec<IpNet>,
     /// What it carries at the other end.
     pub remote_networks: Vec<IpNet>,
+    /// What it carries between them, where that is not all.
+    #[serde(default)]
+    pub only: Vec<Only>,
     /// Whether another one has taken its place.
     pub replaced: bool,
     /// Seconds since it is there.
@@ -98,4 +105,15 @@ pub struct Child {
     pub rx_packets: u64,
     /// Their bytes.
     pub rx_bytes: u64,
+}
+
+/// One protocol, or some ports of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Only {
+    /// Its name, as the configuration has it: `tcp`, `proto/47`.
+    pub protocol: String,
+    /// Ports at this end: `443`, `8000-8010`; null for all.
+    pub local_ports: Option<String>,
+    /// Ports at the other end.
+    pub remote_ports: Option<String>,
 }

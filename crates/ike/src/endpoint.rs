@@ -176,6 +176,11 @@ impl<R: Random> Endpoint<R> {
         }
     }
 
+    /// Where the two ends of an IKE SA are, or were when it ended a moment ago.
+    pub fn last_path(&self, ike: IkeSpi) -> Option<Path> {
+        self.table.established(ike).map(|sa| sa.path)
+    }
+
     /// Goes on from another address, to the other end's address in the path (MOBIKE, RFC 4555). Only the initiator can, and
     /// only if both ends are [`crate::config::PeerConfig::mobile`]. [`Event::PathChanged`] says that the other end has
     /// followed.

@@ -11,6 +11,9 @@ pub enum Error {
     /// The configuration is not for a proxy.
     #[error("{0}")]
     NotCarried(&'static str),
+    /// Another program is this end of the tunnel.
+    #[error("{0}")]
+    Claim(#[from] ipsec_runtime::claim::ClaimError),
     /// There is no moving tunnel without privileges.
     #[error("{0}")]
     Moving(#[from] tunnel_runtime::rootless::Error),

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant, SystemTime};
 use config::ipsec::{IpsecConfig, Place, Ports, Start};
 use ipnet::IpNet;
 use ipsec_runtime::carrier::{self, Ends, NotReached, Received, RemoteIndex};
+use ipsec_runtime::claim::Claim;
 use ipsec_runtime::moves::{self, Moves};
 use ipsec_runtime::outbox::Via;
 use ipsec_runtime::place;
@@ -43,6 +44,7 @@ pub(crate) struct Ipsec {
     given: HashMap<RemoteIndex, Given>,
     finder: Finder,
     found: mpsc::Receiver<Found>,
+    _claim: Claim,
 }
 
 /// What a remote has given.
@@ -63,6 +65,7 @@ struct Finder {
 
 impl Ipsec {
     pub(crate) fn open(file: &Path) -> Result<Self, Error> {
+        let claim = Claim::stake(file)?;
         let mut config = config::ipsec::load(file)?;
         refuse(&config)?;
         for remote in config.remotes.iter_mut().filter(|remote| remote.address.is_some()) {
@@ -76,7 +79,7 @@ impl Ipsec {
         let finder = Finder { send, waker: Waker::new()? };
         let moves = Moves::open_for(&config);
         let (arena, given) = (vec![0; MAX_RECEIVE], HashMap::new());
-        Ok(Self { config, carrier, socket, moves, arena, given, finder, found })
+        Ok(Self { config, carrier, socket, moves, arena, given, finder, found, _claim: claim })
     }
 }
 
@@ -245,7 +248,7 @@ impl Ipsec {
                 self.given.remove(&remote);
                 return true;
             }
-            carrier::Event::Stranger { what } => warn!("{what}"),
+            carrier::Event::Stranger { what } | carrier::Event::Contested { what, .. } => warn!("{what}"),
             carrier::Event::Keys(_) | carrier::Event::Mtu => {}
         }
         false

@@ -20,6 +20,21 @@ pub enum Error {
         ports: String,
         /// Who has one of them, and what to do.
         who: String,
+        /// Whether it is a tunnel of IPsec of ours.
+        is_ours: bool,
+    },
+    /// Another program is this end.
+    #[error("{0}")]
+    Claim(#[from] crate::claim::ClaimError),
+    /// It does not begin, and what it was to carry is refused all the same.
+    #[error(
+        "{error}; what {tunnel} is to carry is refused until it is up: `sidestep ipsec down {tunnel} --open` ends that"
+    )]
+    Closed {
+        /// Why it does not begin.
+        error: Box<Error>,
+        /// Its name.
+        tunnel: String,
     },
     /// What only `up` or nobody does.
     #[error("{0}")]

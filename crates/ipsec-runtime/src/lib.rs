@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 pub mod carrier;
+pub mod claim;
 pub mod deliver;
 pub mod drops;
 mod error;

@@ -14,6 +14,7 @@ use linux::jail::{Jail, Setup};
 use tracing::{debug, error, warn};
 
 use crate::carrier::{Carrier, Event};
+use crate::claim::Claim;
 use crate::error::Error;
 use crate::machine::{Machine, Sockets, tell_time};
 use crate::moves::{self, Moves};
@@ -39,6 +40,7 @@ const CHANGES: u64 = 4;
 /// # Errors
 /// [`Error`] when there is no tunnel, or the program cannot be run.
 pub fn run(mut jail: Jail, file: &Path, dns: &[IpAddr], signals: &Signals) -> Result<u8, Error> {
+    let _claim = Claim::stake(file)?;
     let mut config = config::ipsec::load(file)?;
     refuse(&config)?;
     for remote in config.remotes.iter_mut().filter(|remote| remote.address.is_some()) {
@@ -188,7 +190,7 @@ impl Client {
             Event::Child { .. } => self.has_child = true,
             Event::Failed { why, .. } if first => return Err(Error::NotReached(why)),
             Event::Failed { why, .. } | Event::Down { why, .. } => warn!("the tunnel: {why}"),
-            Event::Stranger { what } => warn!("{what}"),
+            Event::Stranger { what } | Event::Contested { what, .. } => warn!("{what}"),
             Event::Keys(_) | Event::Mtu => {}
         }
         Ok(())

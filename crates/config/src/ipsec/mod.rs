@@ -33,6 +33,7 @@ use crate::{Error, read_key_file};
 pub use algorithms::{encryption_name, group_name, integrity_name, prf_name};
 pub use config::{IpsecConfig, Place, Ports, Remote, Start};
 pub use files::{ReadFile, Secrecy};
+pub use router::firewall::service::protocol_name;
 pub use value::{Shown, level_name};
 
 use document::{IpsecDocument, IpsecTable};

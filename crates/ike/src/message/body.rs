@@ -23,7 +23,7 @@ impl<'a> KeyExchange<'a> {
 }
 
 /// Who an end claims to be (RFC 7296 §3.5).
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Identity {
     /// ID_IPV4_ADDR or ID_IPV6_ADDR.
     Address(IpAddr),

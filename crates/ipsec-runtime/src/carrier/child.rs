@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use ike::config::ChildIndex;
+use ike::negotiation::ChildSuite;
 use ike::numbers::IkeSpi;
 use ipnet::IpNet;
 use ipsec::association::Protocol;
@@ -18,6 +19,9 @@ pub(super) struct Child {
     pub(super) remote: RemoteIndex,
     pub(super) index: ChildIndex,
     pub(super) is_tunnel: bool,
+    pub(super) suite: ChildSuite,
+    /// This end has asked for it.
+    pub(super) requested: bool,
     pub(super) inbound: Name,
     pub(super) inbound_id: AssociationId,
     pub(super) outbound: Name,

@@ -1,8 +1,11 @@
 //! What there is with a remote, and when it is begun.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use config::ipsec::{Remote, Start};
+use ike::config::ChildIndex;
+use ike::message::body::Identity;
 use ike::numbers::IkeSpi;
 
 /// From one attempt that has failed to the next, at first; each further time twice that.
@@ -11,6 +14,13 @@ pub(super) const AGAIN_AFTER: Duration = Duration::from_secs(1);
 const AGAIN_AT_LAST: Duration = Duration::from_secs(60);
 /// What is wanted by packets is tried for so long after the last of them.
 const WANTED_FOR: Duration = Duration::from_secs(30);
+
+/// An identity that takes its own place sooner than this, from elsewhere, may be two programs.
+const CONTESTED_WITHIN: Duration = Duration::from_secs(120);
+/// Losses of that kind in a row, at the end that has begun: one may be a restart of the other end.
+const CONTESTED_AFTER: u32 = 3;
+/// From one time that this is told to the next.
+const TELL_AGAIN_AFTER: Duration = Duration::from_secs(600);
 
 /// What there is with a remote.
 #[derive(Debug)]
@@ -25,14 +35,24 @@ pub(super) struct Conversation {
     pub(super) pause: Duration,
     /// A packet has asked for it.
     pub(super) wanted: Option<Instant>,
+    /// Which children packets have asked for before there was an IKE SA, by their indices.
+    pub(super) wanted_children: BTreeSet<usize>,
     pub(super) last_failure: Option<String>,
+    /// Why a child could not be had last, by its index, until it is there.
+    refused: BTreeMap<usize, String>,
+    /// When children that are missing are asked for.
+    pub(super) children_at: Option<Instant>,
+    children_pause: Duration,
+    /// IKE SAs in a row that were lost soon after they were there.
+    soon_lost: u32,
+    contest_told: Option<Instant>,
 }
 
 /// An IKE SA.
 #[derive(Debug)]
 pub(super) struct Established {
     pub(super) ike: IkeSpi,
-    pub(super) identity: String,
+    pub(super) identity: Identity,
     pub(super) initiated: bool,
     pub(super) since: Instant,
 }
@@ -48,21 +68,85 @@ impl Conversation {
             begin_at,
             pause: AGAIN_AFTER,
             wanted: None,
+            wanted_children: BTreeSet::new(),
             last_failure: None,
+            refused: BTreeMap::new(),
+            children_at: None,
+            children_pause: AGAIN_AFTER,
+            soon_lost: 0,
+            contest_told: None,
         }
     }
 
     /// When it begins is as another configuration of it says.
     pub(super) fn is_to_begin_as(&mut self, new: &Self) {
         self.remote = new.remote.clone();
+        self.forget_children();
         let is_idle = self.established.is_empty() && self.attempt.is_none() && !self.reaching;
         if is_idle {
             (self.begin_at, self.pause) = (new.begin_at, AGAIN_AFTER);
         }
     }
 
+    /// When there is something to begin next.
     pub(super) fn begins_at(&self) -> Option<Instant> {
-        self.begin_at.filter(|_| !self.reaching)
+        self.begin_at.filter(|_| !self.reaching).into_iter().chain(self.children_at).min()
+    }
+
+    /// Why it is not there, or what of it is not.
+    pub(super) fn failure(&self) -> Option<String> {
+        let refused = || self.refused.values().map(String::as_str).collect::<Vec<_>>().join("; ");
+        self.last_failure.clone().or_else(|| (!self.refused.is_empty()).then(refused))
+    }
+
+    pub(super) fn child_is_refused(&mut self, child: ChildIndex, why: String) {
+        self.refused.insert(child.0, why);
+    }
+
+    pub(super) fn child_is_there(&mut self, child: ChildIndex) {
+        self.refused.remove(&child.0);
+    }
+
+    /// A child has ended that was there for so long: it is asked for again, where it is to be there always.
+    pub(super) fn child_has_ended(&mut self, lived: Duration, now: Instant) {
+        if self.remote.start != Start::Always || !self.may_begin() {
+            return;
+        }
+        self.children_pause = match lived < AGAIN_AT_LAST {
+            true => (self.children_pause * 2).min(AGAIN_AT_LAST),
+            false => AGAIN_AFTER,
+        };
+        if self.children_at.is_none() {
+            self.children_at = now.checked_add(self.children_pause);
+        }
+    }
+
+    /// What this end has begun was there for so long when the other end had forgotten it. True if it is to be told that
+    /// another program may be this end as well.
+    pub(super) fn is_lost(&mut self, lived: Duration, now: Instant) -> bool {
+        self.soon_lost = if lived < CONTESTED_WITHIN { self.soon_lost.saturating_add(1) } else { 0 };
+        self.soon_lost >= CONTESTED_AFTER && self.tells_of_contest(now)
+    }
+
+    /// An identity has begun anew from elsewhere when its IKE SA was there for so long. True if that is to be told.
+    pub(super) fn is_taken_over(&mut self, lived: Duration, now: Instant) -> bool {
+        lived < CONTESTED_WITHIN && self.tells_of_contest(now)
+    }
+
+    fn tells_of_contest(&mut self, now: Instant) -> bool {
+        let tells =
+            self.contest_told.is_none_or(|told| now.saturating_duration_since(told) >= TELL_AGAIN_AFTER);
+        if tells {
+            self.contest_told = Some(now);
+        }
+        tells
+    }
+
+    /// What was known of children is void.
+    pub(super) fn forget_children(&mut self) {
+        self.refused.clear();
+        self.wanted_children.clear();
+        self.children_at = None;
     }
 
     pub(super) fn ike_spis(&self) -> impl Iterator<Item = IkeSpi> + '_ {

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use config::ipsec::Start;
+use config::ipsec::{Shown, Start};
 use ike::config::{ChildIndex, PeerIndex};
 use ike::event::{EndReason, Path};
 use ike::numbers::IkeSpi;
@@ -13,7 +13,6 @@ use super::Carrier;
 use super::child::Child;
 use super::conversation::{AGAIN_AFTER, Conversation, Established};
 use super::event::{Ends, Event, NotReached, RemoteIndex};
-use super::keying::told_identity;
 use crate::deliver::Deliver;
 
 impl<R: Random> Carrier<R> {
@@ -75,6 +74,7 @@ impl<R: Random> Carrier<R> {
             return false;
         }
         conversation.wanted = Some(now);
+        conversation.wanted_children.insert(child.0);
         if conversation.attempt.is_none() && !conversation.reaching && conversation.begin_at.is_none() {
             conversation.begin_at = Some(now);
             self.begin_conversations(now);
@@ -97,6 +97,8 @@ impl<R: Random> Carrier<R> {
         conversation.begin_at = None;
         conversation.pause = AGAIN_AFTER;
         conversation.last_failure = None;
+        let wanted = std::mem::take(&mut conversation.wanted_children);
+        conversation.forget_children();
         if initiated {
             self.abandon_silent(remote, now);
         }
@@ -109,13 +111,13 @@ impl<R: Random> Carrier<R> {
             }
         }
         let Some(conversation) = self.conversations.get(remote.0) else { return };
-        // The first child came along; the others are asked for at once where the tunnel is to be there always.
+        // The first child came along; the others are asked for at once where the tunnel is to be there always, or a packet
+        // waits for them.
         let children = self.config.peers.get(remote.0).map_or(0, |peer| peer.children.len());
-        if initiated && conversation.remote.start == Start::Always {
-            for child in 1..children {
-                // What is refused now is asked for again by packets.
-                let _ = self.ike.create_child(now, ike, ChildIndex(child));
-            }
+        let is_always = conversation.remote.start == Start::Always;
+        for child in (1..children).filter(|child| initiated && (is_always || wanted.contains(child))) {
+            // What is refused now is asked for again by packets.
+            let _ = self.ike.create_child(now, ike, ChildIndex(child));
         }
     }
 
@@ -124,9 +126,20 @@ impl<R: Random> Carrier<R> {
     fn abandon_silent(&mut self, remote: RemoteIndex, now: Instant) {
         let Some(conversation) = self.conversations.get(remote.0) else { return };
         let silent = |sa: &&Established| self.ike.is_silent(sa.ike);
-        let silent: Vec<IkeSpi> = conversation.established.iter().filter(silent).map(|sa| sa.ike).collect();
-        for ike in silent {
+        let silent: Vec<(IkeSpi, Instant, bool)> = conversation
+            .established
+            .iter()
+            .filter(silent)
+            .map(|sa| (sa.ike, sa.since, sa.initiated))
+            .collect();
+        for (ike, since, initiated) in silent {
             self.ike.abandon(now, ike);
+            let Some(conversation) = self.conversations.get_mut(remote.0) else { return };
+            if initiated && conversation.is_lost(now.saturating_duration_since(since), now) {
+                let what = "the other end forgets this one again and again: perhaps a second program, here or on another \
+                            machine, has the same identity, and each ends the other's conversation: give each its own";
+                self.events.push_back(Event::Contested { remote, what: what.to_owned() });
+            }
         }
     }
 
@@ -138,7 +151,35 @@ impl<R: Random> Carrier<R> {
         peer.remote.as_ref()?;
         let ours = conversation.established.iter().find(|sa| sa.initiated)?;
         let theirs = conversation.established.iter().find(|sa| !sa.initiated)?;
-        (told_identity(&peer.local) < theirs.identity).then_some(ours.ike)
+        (peer.local < theirs.identity).then_some(ours.ike)
+    }
+
+    /// Children that are missing are asked for where they are to be there always, whoever has begun the IKE SA.
+    pub(super) fn ask_for_children(&mut self, remote: RemoteIndex, now: Instant) {
+        let Some(conversation) = self.conversations.get_mut(remote.0) else { return };
+        conversation.children_at = None;
+        let Some(ike) = conversation.established.last().map(|sa| sa.ike) else { return };
+        if conversation.remote.start != Start::Always || !conversation.may_begin() {
+            return;
+        }
+        let children = self.config.peers.get(remote.0).map_or(0, |peer| peer.children.len());
+        for index in (0..children).map(ChildIndex) {
+            let is_it = |child: &Child| child.remote == remote && child.index == index && !child.is_over;
+            if !self.children.values().any(is_it) {
+                // What is refused now is asked for again by packets.
+                let _ = self.ike.create_child(now, ike, index);
+            }
+        }
+    }
+
+    /// The same for those of which some have ended a while ago.
+    pub(super) fn begin_children(&mut self, now: Instant) {
+        let is_due = |conversation: &Conversation| conversation.children_at.is_some_and(|at| at <= now);
+        let due: Vec<_> =
+            (0..self.conversations.len()).filter(|at| is_due(&self.conversations[*at])).collect();
+        for index in due {
+            self.ask_for_children(RemoteIndex(index), now);
+        }
     }
 
     pub(super) fn ike_is_rekeyed(&mut self, old: IkeSpi, new: IkeSpi) {
@@ -152,7 +193,32 @@ impl<R: Random> Carrier<R> {
         }
     }
 
+    /// An identity has begun anew. Where it does so from elsewhere, and soon, two programs may have it.
+    fn look_for_contest(&mut self, old: IkeSpi, now: Instant) {
+        let found = self.conversations.iter().enumerate().find_map(|(index, conversation)| {
+            let ended = conversation.established.iter().find(|sa| sa.ike == old)?;
+            let is_same = |sa: &&Established| sa.ike != old && sa.identity == ended.identity;
+            Some((index, ended, conversation.established.iter().rfind(is_same)?))
+        });
+        let Some((index, ended, new)) = found else { return };
+        let paths = [ended, new].map(|sa| self.ike.last_path(sa.ike).map(|path| path.remote));
+        let ([Some(before), Some(after)], false) = (paths, ended.initiated || new.initiated) else { return };
+        let (lived, identity) =
+            (now.saturating_duration_since(ended.since), Shown(&new.identity).to_string());
+        if before != after && self.conversations[index].is_taken_over(lived, now) {
+            let what = format!(
+                "{identity} has begun anew from {after} after {} s at {before}, which ends what was there: if this goes on, \
+                 two programs have this identity: give each its own",
+                lived.as_secs()
+            );
+            self.events.push_back(Event::Contested { remote: RemoteIndex(index), what });
+        }
+    }
+
     pub(super) fn ike_is_down(&mut self, ike: IkeSpi, reason: EndReason, now: Instant) {
+        if reason == EndReason::InitialContact {
+            self.look_for_contest(ike, now);
+        }
         for (index, conversation) in self.conversations.iter_mut().enumerate() {
             let before = conversation.established.len();
             conversation.established.retain(|established| established.ike != ike);
@@ -160,6 +226,7 @@ impl<R: Random> Carrier<R> {
                 continue;
             }
             if conversation.established.is_empty() {
+                conversation.forget_children();
                 let why = reason.to_string();
                 if !self.ending {
                     conversation.again(now);

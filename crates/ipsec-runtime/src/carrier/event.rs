@@ -50,6 +50,13 @@ pub enum Event {
         /// What is to be told.
         what: String,
     },
+    /// Two programs seem to be one identity: each ends the other's conversation.
+    Contested {
+        /// With whom.
+        remote: RemoteIndex,
+        /// What is to be told.
+        what: String,
+    },
     /// What the key engine has to say, for daemons beside IKE: told to a carrier that was asked to
     /// ([`Carrier::tell_keys`](super::Carrier::tell_keys)).
     Keys(ipsec::key_engine::Event),

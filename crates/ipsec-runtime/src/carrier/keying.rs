@@ -17,7 +17,7 @@ use ipsec::association::{Lifetime, Lifetimes, Mode, Parameters, Spi, Transform, 
 use ipsec::key::Key;
 use ipsec::key_engine::{Event as EngineEvent, Name};
 use ipsec::request::{Request, Service};
-use ipsec::selector::{Selector, Upper};
+use ipsec::selector::{Detail, Selector, Upper};
 use wire::protocol;
 
 use super::Carrier;
@@ -41,7 +41,6 @@ impl<R: Random> Carrier<R> {
                         self.own.push(*address);
                     }
                 }
-                let identity = told_identity(&identity);
                 let established = Established { ike, identity, initiated, since: now };
                 self.ike_is_up(remote, established, now);
                 self.events.push_back(Event::Up { remote, addresses, dns });
@@ -55,19 +54,30 @@ impl<R: Random> Carrier<R> {
                 let told = self.strangers.tell(remote, claimed.as_ref(), now);
                 self.events.extend(told.map(|what| Event::Stranger { what }));
             }
-            IkeEvent::ChildUp(child) => self.child_is_up(*child, now),
+            IkeEvent::ChildUp(child) => {
+                let spi = child.inbound_spi;
+                self.child_is_up(*child, now);
+                self.end_twin(spi, now);
+            }
             IkeEvent::ChildRekeyed { old, new } => {
                 if let Some(child) = self.children.get_mut(&old.0) {
                     child.is_replaced = true;
                 }
                 self.child_is_up(*new, now);
             }
-            IkeEvent::ChildDown { inbound_spi, .. } => self.child_is_down(inbound_spi, now),
+            IkeEvent::ChildDown { inbound_spi, .. } => {
+                let child = self.children.get(&inbound_spi.0).filter(|child| !child.is_replaced);
+                if let Some(child) = child
+                    && let Some(conversation) = self.conversations.get_mut(child.remote.0)
+                {
+                    conversation.child_has_ended(now.saturating_duration_since(child.since), now);
+                }
+                self.child_is_down(inbound_spi, now);
+            }
             IkeEvent::ChildRefused { ike, child, notify } => {
                 let remote = self.remote_of(ike);
                 if let Some(remote) = remote {
-                    let why = format!("child {} was refused: {notify}", child.0 + 1);
-                    self.events.push_back(Event::Failed { remote, why });
+                    self.child_is_refused(remote, child, format!("was refused: {notify}"));
                 }
             }
             IkeEvent::Silent { ike } => self.ike_is_silent(ike, now),
@@ -122,14 +132,50 @@ impl<R: Random> Carrier<R> {
                 self.by_outbound.insert(made.outbound_id, spi.0);
                 self.children.insert(spi.0, made);
                 self.recent.clear();
+                if let Some(conversation) = self.conversations.get_mut(remote.0) {
+                    conversation.child_is_there(child.child);
+                }
                 self.events.push_back(Event::Child { remote, address, networks });
                 self.events.push_back(Event::Mtu);
             }
             Err(why) => {
                 let _ = self.ike.delete_child(now, ike, spi);
-                self.events.push_back(Event::Failed { remote, why });
+                self.child_is_refused(remote, child.child, format!("is not carried: {why}"));
             }
         }
+    }
+
+    fn child_is_refused(&mut self, remote: RemoteIndex, child: ChildIndex, what: String) {
+        let why = format!("child {} {what}", child.0 + 1);
+        if let Some(conversation) = self.conversations.get_mut(remote.0) {
+            conversation.child_is_refused(child, why.clone());
+        }
+        self.events.push_back(Event::Failed { remote, why });
+    }
+
+    /// Where both ends have asked for the same child at once, one of the two goes: that of the end whose identity comes
+    /// first. With another implementation both may stay.
+    fn end_twin(&mut self, spi: IkeChildSpi, now: Instant) {
+        let Some(new) = self.children.get(&spi.0) else { return };
+        let is_like = |child: &&Child| {
+            (child.ike, child.index, child.requested) == (new.ike, new.index, !new.requested)
+                && (&child.local, &child.networks) == (&new.local, &new.networks)
+                && !child.is_replaced
+        };
+        let Some(old) = self.children.values().find(is_like) else { return };
+        let ours = if new.requested { new } else { old };
+        let (ike, ours) = (ours.ike, IkeChildSpi(ours.inbound.spi.0));
+        let established = self.conversations.iter().flat_map(|conversation| &conversation.established);
+        let theirs = established.into_iter().find(|sa| sa.ike == ike).map(|sa| &sa.identity);
+        let local = self.config.peers.get(new.remote.0).map(|peer| &peer.local);
+        if local.zip(theirs).is_none_or(|(local, theirs)| local >= theirs) {
+            return;
+        }
+        if let Some(child) = self.children.get_mut(&ours.0) {
+            child.is_replaced = true;
+        }
+        // One that is about to end anyway need not be told.
+        let _ = self.ike.delete_child(now, ike, ours);
     }
 
     fn make_associations(&mut self, child: &ChildAssociation, now: Instant) -> Result<Child, String> {
@@ -178,6 +224,8 @@ impl<R: Random> Carrier<R> {
             outbound_id,
             way: self.way_of_child(&child.path, in_udp),
             is_tunnel,
+            suite: child.suite,
+            requested: child.requested,
             local,
             networks,
             since: now,
@@ -261,10 +309,20 @@ impl<R: Random> Carrier<R> {
     /// Which child of the configuration is for these packets.
     fn child_for(&self, request: &Request) -> Option<(RemoteIndex, ChildIndex)> {
         let traffic = &request.traffic;
-        let covers = |selectors: &[TrafficSelector], address: IpAddr| {
+        let [from, to] = match traffic.detail {
+            Detail::Ports { source, destination } => [source, destination].map(Some),
+            _ => [None; 2],
+        };
+        let covers = |selectors: &[TrafficSelector], address: IpAddr, port: Option<u16>| {
             let within = |selector: &TrafficSelector| {
                 let (first, last) = selector.addresses();
-                first.is_ipv4() == address.is_ipv4() && (first..=last).contains(&address)
+                let (lowest, highest) = selector.ports;
+                let is_all = selector.protocol == 0 || (lowest, highest) == (0, u16::MAX);
+                first.is_ipv4() == address.is_ipv4()
+                    && (first..=last).contains(&address)
+                    && (selector.protocol == 0 || selector.protocol == traffic.protocol)
+                    // Where there is no port to be seen, there is none that does not fit.
+                    && (is_all || port.is_none_or(|port| (lowest..=highest).contains(&port)))
             };
             selectors.is_empty() || selectors.iter().any(within)
         };
@@ -282,8 +340,8 @@ impl<R: Random> Carrier<R> {
         peers.enumerate().find_map(|(index, (peer, conversation))| {
             let is_for = |child: &ChildConfig| {
                 service(child) == request.service
-                    && covers(&child.local, traffic.source)
-                    && covers(&child.remote, traffic.destination)
+                    && covers(&child.local, traffic.source, from)
+                    && covers(&child.remote, traffic.destination, to)
                     && !is_elsewhere(child, peer, &conversation.remote)
             };
             let child = peer.children.iter().position(is_for)?;
@@ -436,15 +494,6 @@ fn networks_of(selectors: &[TrafficSelector]) -> Vec<IpNet> {
         _ => None,
     };
     selectors.iter().filter_map(of).flatten().take(MAX_NETWORKS + 1).collect()
-}
-
-/// An identity, as it is told and compared.
-pub(super) fn told_identity(identity: &ike::message::body::Identity) -> String {
-    use ike::message::body::Identity;
-    match identity {
-        Identity::Fqdn(name) => name.clone(),
-        other => format!("{other:?}"),
-    }
 }
 
 #[cfg(test)]

@@ -212,6 +212,7 @@ impl<R: Random> Carrier<R> {
             self.events.push_back(Event::Mtu);
         }
         self.begin_conversations(now);
+        self.begin_children(now);
         self.settle(now, deliver);
     }
 

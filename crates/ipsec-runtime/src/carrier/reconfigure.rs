@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Instant;
 
-use config::ipsec::{IpsecConfig, Remote, Start};
+use config::ipsec::{IpsecConfig, Remote};
 use ike::config::{ChildConfig, ChildIndex, KeptPeer, PeerConfig, PeerIndex};
 use ike::numbers::Spi;
 use ike::random::Random;
@@ -99,29 +99,12 @@ impl<R: Random> Carrier<R> {
         self.own = config.addresses.iter().map(IpNet::addr).chain(given).collect();
         self.own.dedup();
         self.recent.clear();
-        self.ask_for_children(now);
+        for remote in (0..self.conversations.len()).map(RemoteIndex) {
+            self.ask_for_children(remote, now);
+        }
         self.begin_conversations(now);
         self.events.push_back(Event::Mtu);
         self.settle(now, deliver);
-    }
-
-    /// Children that a remote has got are asked for at once where its tunnel is to be there always.
-    fn ask_for_children(&mut self, now: Instant) {
-        for (index, (conversation, peer)) in self.conversations.iter().zip(&self.config.peers).enumerate() {
-            let Some(established) = conversation.established.last() else { continue };
-            if conversation.remote.start != Start::Always || !established.initiated {
-                continue;
-            }
-            for child in (0..peer.children.len()).map(ChildIndex) {
-                let is_it = |found: &Child| {
-                    found.remote == RemoteIndex(index) && found.index == child && !found.is_over
-                };
-                if !self.children.values().any(is_it) {
-                    // What is refused now is asked for again by packets.
-                    let _ = self.ike.create_child(now, established.ike, child);
-                }
-            }
-        }
     }
 }
 

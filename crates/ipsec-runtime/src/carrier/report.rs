@@ -1,11 +1,15 @@
 //! What there is, for a status.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::time::{Duration, Instant};
 
-use control::ipsec_status::{Child as ChildStatus, IkeSa, Remote};
+use config::ipsec::{Shown, encryption_name, integrity_name, protocol_name};
+use control::ipsec_status::{Child as ChildStatus, IkeSa, Only, Remote};
+use ike::negotiation::ChildSuite;
 use ike::random::Random;
-use ipsec::association::{Transform, Usage};
+use ipsec::association::Usage;
+use ipsec::selector::Upper;
 
 use super::Carrier;
 use super::child::Child;
@@ -22,14 +26,14 @@ impl<R: Random> Carrier<R> {
             children.sort_by_key(|child| (child.since, child.inbound_id));
             let ike = conversation.established.iter().map(|sa| IkeSa {
                 spi: format!("{:016x}", sa.ike.0),
-                identity: sa.identity.clone(),
+                identity: Shown(&sa.identity).to_string(),
                 initiated: sa.initiated,
                 age_s: age(sa.since).as_secs(),
             });
             Remote {
                 name: conversation.remote.name.clone(),
                 state: conversation.state().to_owned(),
-                last_failure: conversation.last_failure.clone(),
+                last_failure: conversation.failure(),
                 ike: ike.collect(),
                 children: children.into_iter().map(|child| self.report_child(child, age)).collect(),
             }
@@ -55,21 +59,22 @@ impl<R: Random> Carrier<R> {
         let association = |id| self.engine.get(id);
         let usage = |id| association(id).map_or(Usage::default(), ipsec::association::Association::usage);
         let (sent, received) = (usage(child.outbound_id), usage(child.inbound_id));
-        let algorithm =
-            association(child.outbound_id).map_or(String::new(), |association| {
-                match &association.parameters().transform {
-                    Transform::Esp(transform) => format!("{:?}", transform.encryption()),
-                    Transform::Ah(transform) => format!("{:?}", transform.authentication()),
-                }
-            });
+        let selectors = association(child.outbound_id).map(|found| &found.parameters().selectors);
+        let mut only: Vec<Only> = Vec::new();
+        for selector in selectors.into_iter().flatten() {
+            if let Some(told) = told_upper(&selector.upper).filter(|told| !only.contains(told)) {
+                only.push(told);
+            }
+        }
         ChildStatus {
             number: child.index.0 + 1,
             inbound_spi: format!("{:08x}", child.inbound.spi.0),
             outbound_spi: format!("{:08x}", child.outbound.spi.0),
-            algorithm,
+            algorithm: told_suite(&child.suite),
             remote: child.way.remote,
             local_networks: child.local.clone(),
             remote_networks: child.networks.clone(),
+            only,
             replaced: child.is_replaced,
             age_s: age(child.since).as_secs(),
             heard_ms: child.heard.map(|heard| u64::try_from(age(heard).as_millis()).unwrap_or(u64::MAX)),
@@ -77,6 +82,32 @@ impl<R: Random> Carrier<R> {
             tx_bytes: sent.bytes,
             rx_packets: received.packets,
             rx_bytes: received.bytes,
+        }
+    }
+}
+
+/// The algorithms, as the configuration names them.
+fn told_suite(suite: &ChildSuite) -> String {
+    let names = [suite.encryption.map(encryption_name), suite.integrity.map(integrity_name)];
+    names.into_iter().flatten().collect::<Vec<_>>().join("-")
+}
+
+/// What of packets is carried on their way out, if it is not all.
+fn told_upper(upper: &Upper) -> Option<Only> {
+    let ports = |ports: &RangeInclusive<u16>| {
+        let (first, last) = (*ports.start(), *ports.end());
+        match (first, last) {
+            (0, u16::MAX) => None,
+            _ if first == last => Some(first.to_string()),
+            _ => Some(format!("{first}-{last}")),
+        }
+    };
+    let of = |protocol: u8| Only { protocol: protocol_name(protocol), local_ports: None, remote_ports: None };
+    match upper {
+        Upper::Any => None,
+        Upper::Protocol(protocol) | Upper::Icmp { protocol, .. } => Some(of(*protocol)),
+        Upper::Ports { protocol, source, destination } => {
+            Some(Only { local_ports: ports(source), remote_ports: ports(destination), ..of(*protocol) })
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Stories of two carriers that hand each other their datagrams, in virtual time.
 
+mod children;
+mod contest;
 mod raw;
 
 use std::net::{IpAddr, SocketAddr};
@@ -317,7 +319,9 @@ fn what_both_ends_have_not_agreed_on_makes_no_second_child() {
 
 #[test]
 fn packets_for_two_hosts_ask_for_one_child() {
-    let mut world = World::new(Start::Always, [PORTS; 2]);
+    let mut world = World::new(Start::Traffic, [PORTS; 2]);
+    world.send(0, datagram(inside(0, 1), inside(1, 8), 10));
+    world.arrived(1);
     let child = world.ends[0].carrier.children.values().next().unwrap();
     let (ike, spi) = (child.ike, ike::numbers::Spi(child.inbound.spi.0));
     world.ends[0].carrier.ike.delete_child(world.now, ike, spi).unwrap();

@@ -349,6 +349,12 @@ impl Kernel {
         Ok(hop.filter(|hop| hop.index != self.index).and_then(|hop| hop.source))
     }
 
+    /// Whether what is sent there leaves this machine by another interface than the device.
+    pub(super) fn is_past(&mut self, address: IpAddr) -> bool {
+        let hop = self.netlink.route_to(address).ok().flatten();
+        hop.is_some_and(|hop| !hop.local && hop.index != self.index)
+    }
+
     /// Gives a remote a way as it would have without a tunnel, in place of the one that it had.
     fn make_way(&mut self, remote: IpAddr) -> Result<(), Error> {
         let Some(past) = self.netlink.route_past(self.index, remote)? else { return Ok(()) };

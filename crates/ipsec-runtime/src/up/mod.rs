@@ -9,6 +9,7 @@ mod hosts;
 mod kept;
 mod kernel;
 mod ports;
+mod resolver;
 mod table;
 mod wanted;
 
@@ -19,7 +20,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use config::ipsec::IpsecConfig;
-use config::ipsec::Place;
+use config::ipsec::{Place, Ports};
 use control::ipsec_status::Status;
 use control::{Call, Reply, Request, Server};
 use ipnet::IpNet;
@@ -30,15 +31,17 @@ use linux::ruleset::RulesetMonitor;
 use linux::tun;
 use tracing::{debug, info, warn};
 
-use crate::carrier::{Ends, Event, NotReached, RemoteIndex};
+use crate::carrier::{Carrier, Ends, Event, NotReached, RemoteIndex};
+use crate::claim::Claim;
 use crate::error::Error;
 use crate::key_socket::{KeySocket, clock};
 use crate::machine::{Machine, Sockets, tell_time};
 use crate::moves::Moves;
 use crate::place;
+use crate::random::System;
 pub use carried::check;
 use hosts::Hosts;
-use kernel::Kernel;
+use kernel::{Closed, Kernel};
 use wanted::Wanted;
 
 /// Queues of the TUN device: as many as the moving tunnel has, for the same reason.
@@ -90,16 +93,27 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     }
     // Who holds what is beside the socket is the one who answers there.
     control::remove_stale_socket(&socket)?;
-    let sockets = Sockets::open(config.local, config.ports)
-        .map_err(|error| ports::taken(error, &config, folders))?
-        .with_raw(config.local)?;
+    let sockets = match open(&config, folders) {
+        Ok(sockets) => sockets,
+        Err(error) => {
+            // Who is up already, under this name or another, may carry the same: it goes on.
+            let is_ours = matches!(error, Error::PortTaken { is_ours: true, .. });
+            if is_ours || Claim::stake(&options.file).is_err() {
+                return Err(error);
+            }
+            let carrier = carried::carrier(&config, config.ports)?;
+            if let Err(not_closed) = close(&config, &carrier, config.ports, &socket) {
+                warn!("{not_closed}");
+                return Err(error);
+            }
+            return Err(Error::Closed { error: Box::new(error), tunnel: config.name });
+        }
+    };
+    let claim = Claim::stake(&options.file)?;
     let carrier = carried::carrier(&config, sockets.ports())?;
-    let ports = sockets.ports();
-    let wanted = Wanted::of(&config, carrier.policies_by_hand(), ports);
-    let hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
     // Whoever changes the tables from their first moment on is noticed.
     let ruleset = RulesetMonitor::open()?;
-    let closed = kernel::close(&wanted, &socket, hosts)?;
+    let (wanted, closed) = close(&config, &carrier, sockets.ports(), &socket)?;
     sockets.set_mark(closed.mark())?;
     let device = tun::create(&config.name, TUN_QUEUES, tun::Offloads::TcpAndUdp)?;
     if let Some(error) = &device.unsteered {
@@ -154,6 +168,8 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         restore_at: None,
         tables_doubted: false,
         tables_restored: 0,
+        dns_past: Vec::new(),
+        _claim: claim,
         ending: false,
     };
     let result = daemon.run(signals, &messages);
@@ -164,6 +180,24 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     drop(server);
     info!("{} is down; what it carried is refused", daemon.config.name);
     result.and(ended.map_err(Error::from))
+}
+
+fn open(config: &IpsecConfig, folders: [&Path; 2]) -> Result<Sockets, Error> {
+    let sockets = Sockets::open(config.local, config.ports);
+    Ok(sockets.map_err(|error| ports::taken(error, config, folders))?.with_raw(config.local)?)
+}
+
+/// Closes what the tunnel is to carry.
+fn close(
+    config: &IpsecConfig,
+    carrier: &Carrier<System>,
+    ports: Ports,
+    socket: &Path,
+) -> Result<(Wanted, Closed), Error> {
+    let wanted = Wanted::of(config, carrier.policies_by_hand(), ports);
+    let hosts = Hosts::new(&config.name, [ports.ike, ports.nat], config.local);
+    let closed = kernel::close(&wanted, socket, hosts)?;
+    Ok((wanted, closed))
 }
 
 fn device_mtu(config: &IpsecConfig, machine: &Machine) -> u16 {
@@ -190,6 +224,9 @@ struct Daemon<'a> {
     tables_doubted: bool,
     /// How often one was put back.
     tables_restored: u64,
+    /// DNS servers of this machine's that are asked past the tunnel although remotes have given others.
+    dns_past: Vec<IpAddr>,
+    _claim: Claim,
     ending: bool,
 }
 
@@ -323,7 +360,9 @@ impl Daemon<'_> {
             Event::Up { remote, addresses, dns } => {
                 info!("{} is up", name(&self.config, remote));
                 self.dns.insert(remote, dns);
-                self.use_given(remote, addresses)
+                let used = self.use_given(remote, addresses);
+                self.look_at_resolver();
+                used
             }
             Event::Child { remote, address, networks } => {
                 info!("{}: a child at {address}", name(&self.config, remote));
@@ -342,6 +381,10 @@ impl Daemon<'_> {
             }
             Event::Stranger { what } => {
                 warn!("{what}");
+                Ok(())
+            }
+            Event::Contested { remote, what } => {
+                warn!("{}: {what}", name(&self.config, remote));
                 Ok(())
             }
             Event::Keys(event) => {
@@ -368,6 +411,20 @@ impl Daemon<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Names that are asked past the tunnel are not what a remote has given DNS servers for: that is told, once for each.
+    fn look_at_resolver(&mut self) {
+        let given: Vec<IpAddr> = self.dns.values().flatten().copied().collect();
+        let before = std::mem::take(&mut self.dns_past);
+        if given.is_empty() {
+            return;
+        }
+        let past = |server: &IpAddr| !given.contains(server) && self.kernel.is_past(*server);
+        self.dns_past = resolver::servers().into_iter().filter(past).collect();
+        if self.dns_past.iter().any(|server| !before.contains(server)) {
+            warn!("{}", resolver::warning(&self.config.name, &given, &self.dns_past));
+        }
     }
 
     /// Finds out where a remote is; with a name, in a thread of its own.
@@ -488,7 +545,8 @@ impl Daemon<'_> {
         call.answer(reply);
     }
 
-    fn status(&self) -> Status {
+    fn status(&mut self) -> Status {
+        self.look_at_resolver();
         let now = Instant::now();
         let of_all = |lists: &HashMap<RemoteIndex, Vec<IpAddr>>| {
             let mut all: Vec<IpAddr> = lists.values().flatten().copied().collect();
@@ -506,6 +564,7 @@ impl Daemon<'_> {
             mtu: device_mtu(&self.config, &self.machine),
             given_addresses: of_all(&self.given),
             dns: of_all(&self.dns),
+            dns_past_tunnel: self.dns_past.clone(),
             drops: self.drops(),
             remotes: self.machine.carrier.report(now),
         }

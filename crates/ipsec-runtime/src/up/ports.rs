@@ -31,7 +31,9 @@ pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: [&Path; 
     let status = |socket: PathBuf| -> Option<Status> {
         serde_json::from_value(control::ask_within(&socket, &Request::Show, ASK_OTHERS).ok()?).ok()
     };
-    let who = match others.filter_map(status).find(holds) {
+    let holder = others.filter_map(status).find(holds);
+    let is_ours = holder.is_some();
+    let who = match holder {
         Some(Status { tunnel, pid, .. }) => format!(
             "the tunnel {tunnel} (process {pid}) has it: end that (`sidestep ipsec down {tunnel}`), or give one of them other \
              ports (`port`, `nat_port`)"
@@ -42,7 +44,7 @@ pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: [&Path; 
             config.ports.ike, config.ports.nat
         ),
     };
-    Error::PortTaken { ports, who }
+    Error::PortTaken { ports, who, is_ours }
 }
 
 /// The network namespace of this process, by its number; 0 if nobody says.

@@ -111,6 +111,15 @@ pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
     Ok(Device { index, offloads, queues: made, unsteered })
 }
 
+/// Why nothing was read, where that is no matter of now.
+fn not_read(error: nix::errno::Errno) -> Error {
+    let what = match error {
+        nix::errno::Errno::EBADFD => "somebody has deleted the TUN device (`ip link delete`): start it again",
+        _ => "read from the TUN device",
+    };
+    Error::new(what, error)
+}
+
 /// One queue of a TUN device. Non-blocking; add it to a [`crate::event::Poller`].
 #[derive(Debug)]
 pub struct Queue {
@@ -123,7 +132,7 @@ impl Queue {
         match nix::unistd::read(&self.fd, buffer) {
             Ok(length) => Ok(Some(length)),
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => Ok(None),
-            Err(error) => Err(Error::new("read from the TUN device", error)),
+            Err(error) => Err(not_read(error)),
         }
     }
 
@@ -145,7 +154,7 @@ impl Queue {
         let length = match nix::errno::Errno::result(length) {
             Ok(length) => length as usize,
             Err(nix::errno::Errno::EAGAIN | nix::errno::Errno::EINTR) => return Ok(None),
-            Err(error) => return Err(Error::new("read from the TUN device", error)),
+            Err(error) => return Err(not_read(error)),
         };
         // SAFETY: behind the header the kernel has written so many octets into the room, and no more than there was.
         unsafe { packet.set_len(length.saturating_sub(VNET_HEADER)) };

@@ -1,6 +1,7 @@
 //! How a tunnel lives: other configurations, other copies, other ends that die.
 
 use lab::patience::wait_until;
+use lab::process::Process;
 
 use super::scene::{INNER, INNER_V4, Scene};
 
@@ -80,4 +81,44 @@ fn a_tunnel_that_is_not_there_is_no_success_and_one_that_was_killed_is_told_from
     assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
     let tables = scene.on(0, &["nft", "list", "tables"]);
     assert_eq!(String::from_utf8_lossy(&tables.stdout).trim(), "", "nothing is left");
+}
+
+#[test]
+fn a_start_that_fails_leaves_nothing_in_clear_and_says_how_to_open() {
+    let Some(scene) = Scene::new(&["python3"]) else { return };
+    scene.write_site(0, true);
+    let [file, socket] = ["a.toml", "a.sock"].map(|name| scene.path(name).display().to_string());
+    let holds = "import socket, time; s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM); s.bind(('::', 4500)); \
+                 print('bound', flush=True); time.sleep(300)";
+    let mut another = scene.namespaces[0].command("python3").expect("the namespace");
+    let another = Process::start(another.args(["-c", holds]), &scene.path("holder.log")).expect("python3");
+    wait_until("the port to be taken", || {
+        std::fs::read_to_string(scene.path("holder.log")).unwrap_or_default().contains("bound")
+    });
+    let started = scene.on(0, &[&program(), "ipsec", "up", &file, "--socket", &socket]);
+    let told = String::from_utf8_lossy(&started.stderr);
+    assert!(!started.status.success());
+    for part in ["another program has it", "`sidestep ipsec down tunnel-a --open` ends that"] {
+        assert!(told.contains(part), "{part} in {told}");
+    }
+    let closed = |scene: &Scene| {
+        let routes = scene.on(0, &["ip", "-6", "route", "show"]);
+        String::from_utf8_lossy(&routes.stdout).contains("unreachable fd00:b::/64")
+    };
+    assert!(closed(&scene));
+    another.kill();
+    let down = scene.on(0, &[&program(), "ipsec", "down", "--open", "--socket", &socket]);
+    assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+    assert!(!closed(&scene));
+}
+
+#[test]
+fn a_device_that_somebody_deletes_is_named_as_the_end() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let [mut a, _b] = scene.tunnel();
+    scene.namespaces[0].ip("link delete tunnel-a").expect("a deletion");
+    let ended = a.wait(std::time::Duration::from_secs(20));
+    let told = std::fs::read_to_string(scene.path("a.log")).unwrap_or_default();
+    assert_eq!(ended.and_then(|status| status.code()), Some(1), "{told}");
+    assert!(told.contains("somebody has deleted the TUN device"), "{told}");
 }

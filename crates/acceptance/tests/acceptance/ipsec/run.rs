@@ -106,3 +106,28 @@ fn a_moving_tunnel_is_a_programs_only_way_out() {
     let of_ours = || scene.namespaces[0].processes().len();
     wait_until("nothing to be left", || of_ours() == 0);
 }
+
+#[test]
+fn a_second_program_with_one_file_is_refused() {
+    let Some(scene) = Scene::new(&["setpriv"]) else { return };
+    scene.write_client(OUTER_V4[1]);
+    // Nobody answers: the first one waits for its tunnel.
+    let mut first =
+        Process::start(&mut scene.run_as_nobody(&["true"]), &scene.path("run.log")).expect("sidestep");
+    let file = scene.path("client.toml");
+    let has_it_open = |pid: &nix::unistd::Pid| {
+        let files = std::fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        files.filter_map(|entry| std::fs::read_link(entry.path()).ok()).any(|open| open == file)
+    };
+    wait_until("the first one", || scene.namespaces[0].processes().iter().any(has_it_open));
+    let mut proxy = scene.as_nobody(0);
+    proxy.args(["ipsec", "proxy"]).arg(&file);
+    for mut second in [scene.run_as_nobody(&["true"]), proxy] {
+        let second = second.output().expect("sidestep");
+        let told = String::from_utf8_lossy(&second.stderr);
+        assert_eq!(second.status.code(), Some(1));
+        assert!(told.contains("client.toml is in use by another program"), "{told}");
+    }
+    assert!(first.ended().is_none());
+    first.kill();
+}
