@@ -25,7 +25,6 @@ pub const SLOT: usize = ipv6::HEADER_LEN + 65_535;
 
 const IPV6_HDRINCL: i32 = 36;
 const PMTUDISC_PROBE: i32 = 3;
-/// ICMPv6 type of Packet Too Big, and ICMP's type and code of fragmentation needed.
 
 /// A packet that was received.
 #[derive(Clone, Debug, PartialEq, Eq)]
