@@ -29,12 +29,15 @@ pub(crate) fn assemble(
     let all_classic = !tables.is_empty() && tables.iter().all(|peer| peer.get_ref().is_classic());
     let node = document.node.get().and_then(|node| converter.node(node, all_classic));
     if document.node.is_absent() && !document.is_without_tunnel() {
+        let is_empty = tables.is_empty() && document.tunnel.is_absent() && document.script.is_absent();
+        let title =
+            if is_empty { "no table says what this file is for" } else { "the table [node] is missing" };
         let help = if tables.is_empty() {
             "[node] and [[peer]] describe a tunnel, [ipsec] and [[remote]] one of IPsec, [[uplink]] and [[network]] a gateway, [[zone]] a firewall"
         } else {
             "begin with [node]: private_key_file, external and hop_prefix describe this gateway"
         };
-        converter.report(Finding::error(0..0, "the table [node] is missing", "", help));
+        converter.report(Finding::error(0..0, title, "", help));
     }
     let tunnel = document.tunnel.get().and_then(|tunnel| converter.tunnel(tunnel));
     // Each with its index in the document.

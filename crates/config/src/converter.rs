@@ -96,6 +96,21 @@ impl<'a> Converter<'a> {
         values.collect::<Vec<_>>().into_iter().collect()
     }
 
+    /// Refuses a list that is there and has nothing in it, where an absent one means something else than nothing.
+    pub(crate) fn not_empty<V>(&mut self, given: &Given<Vec<Spanned<V>>>) -> bool {
+        let (name, is_empty) = (given.key.name, given.given().is_some_and(|list| list.get_ref().is_empty()));
+        if is_empty {
+            let help = match given.key.absent {
+                Absent::Otherwise(default) => {
+                    format!("leave `{name}` out for what holds without it: {default}")
+                }
+                _ => format!("write something into it, or leave `{name}` out"),
+            };
+            self.report(Finding::error(given.span(), format!("`{name}` is an empty list"), "nothing", help));
+        }
+        !is_empty
+    }
+
     fn require_if_declared<V>(&mut self, given: &Given<V>) {
         if let Absent::Required(help) = given.key.absent {
             self.require(given, help);

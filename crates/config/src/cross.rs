@@ -40,7 +40,8 @@ pub(crate) fn check_tunnel(
     if let Some(node) = node {
         check_transparent(document, node, peers, classic, report);
     }
-    if document.peer.is_absent() {
+    let is_for_a_tunnel = !document.node.is_absent() || !document.tunnel.is_absent();
+    if document.peer.is_absent() && is_for_a_tunnel {
         report.add(Finding::warning(
             0..0,
             "there is no peer",

@@ -82,7 +82,9 @@ fn refuse_ipsec(entries: &mut DeTable<'_>, report: &mut Report) {
     let mut names: Vec<_> = entries.keys().filter(|name| is_of_ipsec(name.get_ref())).cloned().collect();
     names.sort_by_key(|name| name.span().start);
     for name in &names {
-        entries.remove(name.get_ref().as_ref());
+        if let Some(value) = entries.remove(name.get_ref().as_ref()) {
+            report.hide(&value);
+        }
     }
     let help = if entries.is_empty() {
         "`sidestep ipsec up` runs it"

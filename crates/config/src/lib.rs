@@ -109,7 +109,7 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 /// are had from `read_key`. Never panics, whatever `text` is.
 pub fn parse(text: &str, path: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
     let mut report = Report::new(path, text);
-    let config = document::read(text, &mut report)
+    let config = read(text, &mut report)
         .and_then(|document| assemble::assemble(&document, text, path, read_key, &mut report));
     match config {
         Some(config) if !report.has_errors() => Ok(Config { warnings: report, ..config }),
@@ -117,12 +117,21 @@ pub fn parse(text: &str, path: &Path, read_key: &ReadKey<'_>) -> Result<Config, 
     }
 }
 
+/// Reads the document. Where it is none, nobody knows which values are secrets.
+fn read(text: &str, report: &mut Report) -> Option<document::Document> {
+    let document = document::read(text, report);
+    if document.is_none() {
+        report.show_only(&reference::is_name);
+    }
+    document
+}
+
 /// Reads the tests of another file, which has nothing but `[[firewall.test]]` tables, for this firewall.
 pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
     let text = std::fs::read_to_string(path).map_err(unreadable)?;
     let mut report = Report::new(path, &text);
-    let document = document::read(&text, &mut report);
+    let document = read(&text, &mut report);
     let tests = document.as_ref().and_then(|document| document.firewall.get()).and_then(|table| {
         let no_key: &ReadKey<'_> = &|_| Err(KeyFileError::Missing);
         converter::Converter::new(Path::new(""), no_key, &mut report).tests(table, &text, &firewall.policy)

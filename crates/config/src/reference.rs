@@ -46,6 +46,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     TABLES.iter().map(|(name, ..)| *name)
 }
 
+/// Whether a table or one of its keys has this name.
+pub(crate) fn is_name(name: &str) -> bool {
+    TABLES.iter().any(|(table, keys, _)| {
+        table.split(|c: char| !c.is_ascii_alphanumeric()).any(|word| !word.is_empty() && word == name)
+            || keys.iter().any(|key| key.name == name)
+    })
+}
+
 /// A table of keys in Markdown, as it stands in this document of `docs/`; None if there is no such table.
 pub fn table(name: &str, document: &str) -> Option<String> {
     let (_, keys, is_listed) = TABLES.iter().find(|(known, ..)| *known == name)?;

@@ -5,6 +5,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
+use toml::Spanned;
+use toml::de::DeValue;
 
 /// Errors and warnings about one configuration file, with its text to show them in. Secrets are blanked out of the
 /// text before it is kept.
@@ -66,6 +68,46 @@ impl Finding {
 impl Report {
     pub(crate) fn new(path: &Path, text: &str) -> Self {
         Report { path: path.to_owned(), text: without_secrets(text), findings: Vec::new() }
+    }
+
+    /// Blanks a value, whatever it is: the texts and numbers in it, and what follows them on their lines. Those under keys
+    /// that nobody knows may be secrets, under whatever name.
+    pub(crate) fn hide(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Array(elements) => elements.iter().for_each(|element| self.hide(element)),
+            DeValue::Table(entries) => entries.values().for_each(|entry| self.hide(entry)),
+            _ => {
+                let Range { start, end } = value.span();
+                let Some(after) = self.text.get(end..) else { return };
+                let end = after.find('\n').map_or(self.text.len(), |at| end + at);
+                let Some(shown) = self.text.get(start..end) else { return };
+                self.text.replace_range(start..end, &blank(shown));
+            }
+        }
+    }
+
+    /// Blanks the tables in a value, which are not read, so that nobody knows which of their keys are secrets.
+    pub(crate) fn hide_tables(&mut self, value: &Spanned<DeValue<'_>>) {
+        match value.get_ref() {
+            DeValue::Array(elements) => elements.iter().for_each(|element| self.hide_tables(element)),
+            DeValue::Table(_) => self.hide(value),
+            _ => {}
+        }
+    }
+
+    /// Blanks every value but those of keys that `is_key` knows, if their names are not those of secrets: for a text that is no TOML, so that nobody knows where its
+    /// values end.
+    pub(crate) fn show_only(&mut self, is_key: &dyn Fn(&str) -> bool) {
+        let known = |name: &str| is_key(name) && !is_secret(name);
+        let mut is_shown = true;
+        let mut text = String::with_capacity(self.text.len());
+        for line in self.text.split_inclusive('\n') {
+            let (from, next) = hidden_from(line, is_shown, &known);
+            text.push_str(&line[..from]);
+            text.push_str(&blank(&line[from..]));
+            is_shown = next;
+        }
+        self.text = text;
     }
 
     pub(crate) fn add(&mut self, finding: Finding) {
@@ -138,8 +180,19 @@ impl fmt::Display for Report {
 const KEY_LIKE: usize = 40;
 
 /// What names of secrets contain (`preshared_key`, too), and what others call them: what somebody writes here by habit is a
-/// secret all the same.
-const SECRET_NAMES: [&str; 6] = ["private_key", "shared_key", "session_key", "sharedkey", "secret", "psk"];
+/// secret all the same. In small letters, with `_` for `-`.
+const SECRET_NAMES: [&str; 10] = [
+    "private_key",
+    "shared_key",
+    "session_key",
+    "sharedkey",
+    "secret",
+    "psk",
+    "password",
+    "passphrase",
+    "passwd",
+    "pre_shared",
+];
 
 /// `text` with everything blanked that may be a secret: what follows one of [`SECRET_NAMES`], and whatever looks like a key on
 /// a line that does not speak of a public one (a misspelt name must not give a key away).
@@ -165,21 +218,66 @@ pub(crate) fn without_secrets(text: &str) -> String {
     shown
 }
 
+fn is_secret(name: &str) -> bool {
+    !name.ends_with("_file") && SECRET_NAMES.into_iter().any(|secret| name.contains(secret))
+}
+
 /// Where the value of a secret begins in a line that gives one.
 fn secret_value(line: &str) -> Option<usize> {
+    let small = line.to_ascii_lowercase().replace('-', "_");
     let name_end = SECRET_NAMES
         .into_iter()
         .filter_map(|name| {
-            line.match_indices(name)
+            small
+                .match_indices(name)
                 .map(|(at, _)| at + name.len())
-                .find(|&end| !line[end..].starts_with("_file"))
+                .find(|&end| !small[end..].starts_with("_file"))
         })
         .min()?;
     line[name_end..].find('=').map(|at| name_end + at + 1)
 }
 
+/// From where a line is not to be shown, and whether what follows it is. A line without a name goes on as the one before it
+/// ended: it is a part of a list or of a text.
+fn hidden_from(line: &str, is_shown: bool, known: &dyn Fn(&str) -> bool) -> (usize, bool) {
+    let code = line.trim_start();
+    let indent = line.len() - code.len();
+    let first_name = |text: &str| text.find(|c| !is_of_name(c)).unwrap_or(text.len());
+    if code.starts_with('[') && !code.contains('=') {
+        let header = code.trim_start_matches('[');
+        if known(&header[..first_name(header)]) {
+            return (line.len(), true);
+        }
+    }
+    let first = first_name(code);
+    if first > 0 && !known(&code[..first]) {
+        let is_key = is_shown && code[first..].trim_start().starts_with('=');
+        return (if is_key { indent + first } else { indent }, false);
+    }
+    if first == 0 && !is_shown {
+        return (indent, false);
+    }
+    let unknown = line.match_indices('=').map(|(at, _)| at).find(|&at| {
+        let before = line[..at].trim_end();
+        !known(before.rsplit(|c| !is_of_name(c)).next().unwrap_or_default())
+    });
+    unknown.map_or((line.len(), true), |at| (at, false))
+}
+
+fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '-')
+}
+
+/// As long as `text`, in bytes; spaces and quotes stay.
 fn blank(text: &str) -> String {
-    text.chars().map(|c| if c.is_ascii_graphic() && !matches!(c, '"' | '\'') { '*' } else { c }).collect()
+    text.chars().fold(String::with_capacity(text.len()), |mut shown, c| {
+        match c {
+            '"' | '\'' => shown.push(c),
+            _ if c.is_ascii() && !c.is_ascii_graphic() => shown.push(c),
+            _ => shown.extend(std::iter::repeat_n('*', c.len_utf8())),
+        }
+        shown
+    })
 }
 
 /// Whatever looks like a key blanked out of `text`.

@@ -287,6 +287,9 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
             }
         };
         let title = blank_keys(&format!("unknown key `{}`", name.get_ref()));
+        if let Some(value) = entries.get(name.get_ref().as_ref()) {
+            report.hide(value);
+        }
         report.add(Finding::error(name.span(), title, "not known here", help));
         misspelt.extend(meant.map(|key| key.name));
     }
@@ -310,6 +313,7 @@ fn mismatch_with<V: Value>(
     help: impl Into<String>,
     report: &mut Report,
 ) -> Option<V> {
+    report.hide_tables(value);
     let title = format!("invalid type: {found}, expected {}", V::EXPECTED);
     report.add(Finding::error(value.span(), title, "", help));
     None

@@ -31,19 +31,31 @@ pub fn socket_of_gateway() -> io::Result<PathBuf> {
     Ok(Path::new(FOLDER).join(format!("{GATEWAY}{namespace}.sock")))
 }
 
-/// The socket of the host stack on a device of this thread's network namespace: in a folder of the user's.
+/// The socket of the host stack on a device of this thread's network namespace: in a folder of the user's, that of
+/// `XDG_RUNTIME_DIR`, or else `/run/user/UID`.
 ///
 /// # Errors
-/// Where /proc does not tell which namespace that is, or the user has no such folder (`XDG_RUNTIME_DIR`).
+/// Where /proc does not tell which namespace that is, or the user has no such folder.
 pub fn socket_of_stack(device: &str) -> io::Result<PathBuf> {
     let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
     let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
         // Also where root has one, as after `sudo` it may be somebody else's.
         _ if nix::unistd::geteuid().is_root() => PathBuf::from(FOLDER),
         Some(folder) => Path::new(&folder).join("sidestep"),
-        None => return Err(io::Error::new(io::ErrorKind::NotFound, "XDG_RUNTIME_DIR is not set")),
+        None => of_session(nix::unistd::geteuid())?.join("sidestep"),
     };
     Ok(folder.join("stack").join(format!("{namespace}-{device}.sock")))
+}
+
+/// Where logind puts what `XDG_RUNTIME_DIR` names, for those who come without it, as by `su`.
+fn of_session(user: nix::unistd::Uid) -> io::Result<PathBuf> {
+    let folder = PathBuf::from(format!("/run/user/{user}"));
+    let is_theirs = |metadata: std::fs::Metadata| metadata.is_dir() && metadata.uid() == user.as_raw();
+    if std::fs::symlink_metadata(&folder).is_ok_and(is_theirs) {
+        return Ok(folder);
+    }
+    let why = format!("XDG_RUNTIME_DIR is not set, and {} is no folder of yours", folder.display());
+    Err(io::Error::new(io::ErrorKind::NotFound, why))
 }
 
 /// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
@@ -73,11 +85,18 @@ pub fn key_socket_of(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.{KEYS}"))
 }
 
-/// The names of the PF_KEY sockets in a folder.
-pub fn key_sockets(folder: &Path) -> Vec<String> {
-    let paths = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+/// The names of the PF_KEY sockets in a folder; none if it is not there.
+///
+/// # Errors
+/// Where the folder cannot be read.
+pub fn key_sockets(folder: &Path) -> io::Result<Vec<String>> {
+    let entries = match std::fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?,
+    };
+    let paths = entries.flatten().map(|entry| entry.path());
     let keys = paths.filter(|path| path.extension().is_some_and(|extension| extension == KEYS));
     let mut names: Vec<_> = keys.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     names.sort();
-    names
+    Ok(names)
 }

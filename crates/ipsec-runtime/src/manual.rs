@@ -110,7 +110,12 @@ fn refusal(command: &Command) -> Option<(&'static str, &'static str)> {
             )),
             _ => None,
         },
-        Command::Get(_) | Command::Dump(_) | Command::Delete(_) | Command::DeleteAll { .. } => Some((
+        Command::Get(_)
+        | Command::Dump(_)
+        | Command::Delete(_)
+        | Command::DeleteAll { .. }
+        | Command::PolicyDelete(..)
+        | Command::PolicyDump => Some((
             "a file that is loaded at the start only adds",
             "leave it out, or give it to `sidestep key -f`",
         )),
@@ -171,6 +176,7 @@ mod tests {
             ("\nspdadd ::1 ::2 any -P out none;", ["line 2", "in clear"]),
             ("spdadd ::1 ::2 any -P out ipsec esp/transport//use;", ["line 1", "write require"]),
             ("dump;", ["line 1", "leave it out"]),
+            ("\nspddelete ::1 ::2 any -P in;", ["line 2", "leave it out"]),
             ("nonsense;", ["f: line 1, column 1", "write add"]),
             (&twice, ["line 2, column 1", "there is an association"]),
         ] {

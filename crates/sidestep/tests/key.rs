@@ -163,6 +163,25 @@ fn a_file_with_policies_is_loaded_and_a_tunnel_gets_their_selectors() {
 }
 
 #[test]
+fn policies_are_shown_and_taken_away_in_setkeys_language() {
+    let engine = Engine::start();
+    engine.load(FILE);
+    let twice = engine.refuses("spdadd ::/0 ::/0 icmp6,135 -P in none;");
+    assert!(twice.contains("take it away with spddelete first") && !twice.contains("SPI"), "{twice}");
+    let delete = "spddelete ::/0 ::/0 icmp6,135 -P in;\n";
+    let output = engine.key(&["-f", "-"], &format!("{delete}spddump;"));
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout),
+        "192.0.2.0/24[any] 198.51.100.0/24[80] 6\n\tout ipsec esp/tunnel/203.0.113.1-203.0.113.2/require\n"
+    );
+    let missing = engine.refuses(delete);
+    assert!(
+        missing.contains("line 1: there is no such policy") && missing.contains("nothing was changed"),
+        "{missing}"
+    );
+}
+
+#[test]
 fn a_file_is_applied_as_a_whole_or_not_at_all() {
     let engine = Engine::start();
     engine.load(FILE);
@@ -228,7 +247,7 @@ fn what_is_wrong_is_said_with_what_to_do() {
     };
     assert!(
         run(&["--socket", "/nonexistent/a.key", "dump"])
-            .contains("is a program with this `--key-socket` running?")
+            .contains("/nonexistent/a.key is not there: `sidestep ipsec up FILE` opens one")
     );
     assert!(run(&["--name", "no-such-host", "dump"]).contains("/run/sidestep/no-such-host.key"));
     assert!(run(&["dump", "tcp"]).contains("write ah, esp or esp-udp"));

@@ -14,18 +14,21 @@ use super::rules::{ends, overlap};
 use super::value::Shown;
 use crate::report::{Finding, Report};
 
-/// Looks at all remotes together. `remotes` are those that mean something, each with its table.
+/// Looks at all remotes together. `remotes` are those that mean something, each with its table; `own` and `addresses` this
+/// end's, outside and in the tunnel.
 pub(super) fn check(
     document: &IpsecDocument,
     remotes: &[(&RemoteTable, Converted)],
     identity: Option<&Identity>,
-    own: Option<IpAddr>,
+    (own, addresses): (Option<IpAddr>, &[IpNet]),
     report: &mut Report,
 ) {
     check_names(document, report);
     check_ends(document, remotes, identity, own, report);
     check_identities(remotes, report);
     check_children(remotes, own, report);
+    check_versions(document, remotes, own, report);
+    check_assigned(document, remotes, addresses, report);
 }
 
 fn check_names(document: &IpsecDocument, report: &mut Report) {
@@ -71,6 +74,53 @@ fn check_ends(
                     "each end has an identity of its own: write the remote's",
                 )
                 .related(this.identity.span_or_table(), "this end"),
+            );
+        }
+    }
+}
+
+/// From an address of one IP version nobody reaches one of the other.
+fn check_versions(
+    document: &IpsecDocument,
+    remotes: &[(&RemoteTable, Converted)],
+    own: Option<IpAddr>,
+    report: &mut Report,
+) {
+    let (Some(this), Some(own)) = (document.ipsec.get(), own) else { return };
+    for (table, remote) in remotes {
+        let there = super::remote::literal(remote.remote.address.as_ref());
+        let Some(there) = there.filter(|there| there.is_ipv4() != own.is_ipv4()) else { continue };
+        let title = format!("{} cannot be reached from {own}", table.name.table.owner);
+        let help =
+            "write addresses of one IP version, or leave `address` in [ipsec] out: then there is one of each";
+        let version = if there.is_ipv4() { "IPv4" } else { "IPv6" };
+        report.add(
+            Finding::error(table.address.span(), title, format!("of {version}"), help)
+                .related(this.address.span(), "this end sends from this address only"),
+        );
+    }
+}
+
+/// What a remote is given is nobody's yet.
+fn check_assigned(
+    document: &IpsecDocument,
+    remotes: &[(&RemoteTable, Converted)],
+    addresses: &[IpNet],
+    report: &mut Report,
+) {
+    let Some(this) = document.ipsec.get() else { return };
+    for (table, remote) in remotes {
+        for (given, text) in remote.peer.assigned.addresses.iter().zip(table.assign.list()) {
+            let own = addresses.iter().zip(this.addresses.list()).find(|(own, _)| own.addr() == *given);
+            let Some((_, own)) = own else { continue };
+            report.add(
+                Finding::error(
+                    text.span(),
+                    format!("{given} is this end's own address"),
+                    "given to the remote",
+                    "give the remote another address of the same network",
+                )
+                .related(own.span(), "this end's"),
             );
         }
     }

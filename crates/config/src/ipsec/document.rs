@@ -218,7 +218,9 @@ pub(crate) fn read(text: &str, report: &mut Report) -> Option<IpsecDocument> {
             "of a moving-target tunnel, a gateway or a firewall",
             "IPsec has a file of its own: leave [ipsec], [[remote]] and [[policy]] here, and move the rest to another",
         ));
-        entries.remove(name.get_ref().as_ref());
+        if let Some(value) = entries.remove(name.get_ref().as_ref()) {
+            report.hide(&value);
+        }
     }
     Some(read_entries(&entries, 0..0, report))
 }

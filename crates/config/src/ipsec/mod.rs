@@ -74,8 +74,12 @@ pub fn is_ipsec(path: &Path) -> bool {
 /// All that is wrong with it, in one report.
 pub fn parse(text: &str, path: &Path, read: &ReadFile) -> Result<IpsecConfig, Report> {
     let mut report = Report::new(path, text);
-    let config =
-        document::read(text, &mut report).and_then(|document| assemble(&document, path, read, &mut report));
+    let document = document::read(text, &mut report);
+    if document.is_none() {
+        // Nobody knows which values are secrets.
+        report.show_only(&crate::reference::is_name);
+    }
+    let config = document.and_then(|document| assemble(&document, path, read, &mut report));
     match config {
         Some(config) if !report.has_errors() => Ok(IpsecConfig { warnings: report, ..config }),
         _ => Err(report),
@@ -143,7 +147,7 @@ fn assemble(
         .collect();
     let (address, addresses) = (address?, addresses?);
     converter.pools(&mut converted, &addresses);
-    cross::check(document, &converted, identity.as_ref(), address, report);
+    cross::check(document, &converted, identity.as_ref(), (address, &addresses), report);
     if converted.len() < tables.len() {
         return None;
     }

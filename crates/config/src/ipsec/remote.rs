@@ -101,6 +101,21 @@ impl Converter<'_> {
             ));
             return None;
         }
+        if table.request_addresses.is_true() && start == Start::Wait {
+            let (label, help) = match &place {
+                None => {
+                    ("this end, which has nobody to ask, never does", "add `address = …`, or leave this out")
+                }
+                Some(_) => ("with start = \"wait\", it never does", "leave this or `start` out"),
+            };
+            self.report(Finding::error(
+                table.request_addresses.span(),
+                format!("only the end that begins asks for addresses: {owner} never gives any"),
+                label,
+                help,
+            ));
+            return None;
+        }
         let children = children.into_iter().collect::<Option<Vec<_>>>().filter(|all| !all.is_empty())?;
         let is_transport = children.iter().any(|child| child.config.mode == Mode::Transport);
         let ((assigned, pool), ports, name) = (assigned?, ports?, name?);
@@ -262,6 +277,7 @@ impl Converter<'_> {
     }
 
     fn child(&mut self, table: &ChildTable, remote: &RemoteTable) -> Option<Child> {
+        let carries_something = self.not_empty(&table.local) & self.not_empty(&table.remote);
         let local = self.each(&table.local, value::network);
         let there = self.each(&table.remote, value::network);
         let mode = self.value(&table.mode, |text| match text {
@@ -293,7 +309,7 @@ impl Converter<'_> {
         let networks = local.iter().zip(table.local.list()).chain(there.iter().zip(table.remote.list()));
         let wide =
             networks.filter(|(net, _)| mode == Mode::Transport && net.prefix_len() < net.max_prefix_len());
-        let mut fits = true;
+        let mut fits = carries_something;
         for (net, text) in wide {
             self.report(Finding::error(
                 text.span(),

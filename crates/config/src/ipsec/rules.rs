@@ -36,6 +36,7 @@ impl Converter<'_> {
             "out" => Ok(Direction::Out),
             _ => problem("not a direction", r#"write "in" or "out""#),
         });
+        let is_for_some = self.not_empty(&table.source) & self.not_empty(&table.destination);
         let source = self.each(&table.source, value::network);
         let destination = self.each(&table.destination, value::network);
         let upper = self.upper(&table.protocol, &table.source_ports, &table.destination_ports);
@@ -72,6 +73,9 @@ impl Converter<'_> {
             }
         };
         let (direction, source, destination, upper) = (direction?, source?, destination?, upper?);
+        if !is_for_some {
+            return None;
+        }
         let rules: Vec<_> = selectors(&source, &destination, &upper)
             .map(|selector| Rule { direction, selector, action })
             .take(MAX_RULES + 1)

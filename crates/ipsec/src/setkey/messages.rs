@@ -11,6 +11,7 @@ use crate::pf_key::answers::{self, MANUAL_REQUEST_ID_MAX, number_of};
 use crate::pf_key::extension::Sa;
 use crate::pf_key::message::{Extensions, Message, MessageType, satype, state};
 use crate::pf_key::policies::{self, PolicyError};
+use crate::policy::{Action, Rule};
 use crate::replay::ReplayWindow;
 
 /// Why a command has no message.
@@ -52,6 +53,12 @@ pub fn message(command: &Command, sequence: u32, pid: u32) -> Result<Message, Un
         Command::PolicyAdd(rule) => {
             (MessageType::PolicyAdd, satype::UNSPECIFIED, policies::extensions(rule)?)
         }
+        Command::PolicyDelete(direction, selector) => {
+            // What it does is not looked at.
+            let rule = Rule { direction: *direction, selector: selector.clone(), action: Action::Discard };
+            (MessageType::PolicyDelete, satype::UNSPECIFIED, policies::extensions(&rule)?)
+        }
+        Command::PolicyDump => (MessageType::PolicyDump, satype::UNSPECIFIED, Extensions::default()),
         Command::PolicyFlush => (MessageType::PolicyFlush, satype::UNSPECIFIED, Extensions::default()),
     };
     Ok(Message { message_type, errno: 0, satype, sequence, pid, extensions })
@@ -147,6 +154,8 @@ mod tests {
         spdadd 192.0.2.0/24 198.51.100.0/24 any -P in ipsec esp/tunnel/203.0.113.1-203.0.113.2/unique;
         spdadd ::/0 ::/0 icmp6,135 -P in none;
         spdadd 0.0.0.0/0 0.0.0.0/0 47 -P out discard;
+        spdadd 2001:db8::/32[25] ::/0 tcp -P in discard;
+        spddelete 2001:db8::/32[25] ::/0 tcp -P in;
     "#;
 
     struct Fixed;
@@ -166,7 +175,8 @@ mod tests {
         let mut pf_key = PfKey::new();
         assert!(pf_key.open(DaemonId(1)));
         let commands = parse(FILE).unwrap();
-        let is_policy = |command: &&Command| matches!(command, Command::PolicyAdd(_));
+        let is_policy =
+            |command: &&Command| matches!(command, Command::PolicyAdd(_) | Command::PolicyDelete(..));
         let ordered =
             commands.iter().filter(is_policy).chain(commands.iter().filter(|command| !is_policy(command)));
         for command in ordered {

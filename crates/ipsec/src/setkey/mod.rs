@@ -9,6 +9,8 @@
 //! flush   [PROTOCOL];
 //! dump    [PROTOCOL];
 //! spdadd  SOURCE-RANGE DESTINATION-RANGE UPPER -P in|out discard|none|ipsec PROTOCOL/MODE/[FROM-TO]/LEVEL …;
+//! spddelete SOURCE-RANGE DESTINATION-RANGE UPPER -P in|out;
+//! spddump;
 //! spdflush;
 //! ```
 //!
@@ -73,6 +75,10 @@ pub enum Command {
     Dump(Option<Protocol>),
     /// Puts in a policy.
     PolicyAdd(Rule),
+    /// Takes away the policy of a direction and selector.
+    PolicyDelete(Direction, Selector),
+    /// Shows all policies.
+    PolicyDump,
     /// Takes away all policies.
     PolicyFlush,
 }
@@ -97,16 +103,28 @@ pub fn parse_placed(text: &str) -> Result<Vec<(Position, Command)>, SyntaxError>
     sentences(text)?.into_iter().filter(|(words, _)| !words.is_empty()).map(placed).collect()
 }
 
-/// Carries out commands, up to the first that cannot be. Returns the associations that are to be shown.
+/// Why a command cannot be carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// The engine refuses it.
+    #[error(transparent)]
+    Engine(#[from] EngineError),
+    /// There is no such policy to take away.
+    #[error("there is no policy of this direction and these packets")]
+    NoPolicy,
+}
+
+/// Carries out commands, up to the first that cannot be. Returns the associations that are to be shown; policies are shown by
+/// [`PolicyDatabase::rules`].
 ///
 /// # Errors
-/// What the engine says.
+/// [`ApplyError`].
 pub fn apply(
     commands: Vec<Command>,
     engine: &mut KeyEngine,
     policies: &mut PolicyDatabase,
     now: Instant,
-) -> Result<Vec<AssociationId>, EngineError> {
+) -> Result<Vec<AssociationId>, ApplyError> {
     let mut rules: Vec<Rule> = commands
         .iter()
         .filter_map(|command| match command {
@@ -138,6 +156,12 @@ pub fn apply(
                     .map(|(id, _)| id),
             ),
             Command::PolicyAdd(rule) => policies.add(rule),
+            Command::PolicyDelete(direction, selector) => {
+                if !policies.delete(direction, &selector) {
+                    return Err(ApplyError::NoPolicy);
+                }
+            }
+            Command::PolicyDump => {}
             Command::PolicyFlush => policies.flush(),
         }
     }
@@ -196,11 +220,16 @@ fn command(mut arguments: Arguments) -> Result<Command, SyntaxError> {
         }
         "flush" => Command::Flush(optional_protocol(&mut arguments)?),
         "dump" => Command::Dump(optional_protocol(&mut arguments)?),
+        "spddelete" => {
+            let (direction, selector) = packets(&mut arguments)?;
+            Command::PolicyDelete(direction, selector)
+        }
+        "spddump" => Command::PolicyDump,
         "spdflush" => Command::PolicyFlush,
         other => {
             return Err(name.error(
                 format!("“{other}” is no command"),
-                "write add, get, delete, deleteall, flush, dump, spdadd or spdflush",
+                "write add, get, delete, deleteall, flush, dump, spdadd, spddelete, spddump or spdflush",
             ));
         }
     };
@@ -312,15 +341,19 @@ fn add(mut arguments: Arguments) -> Result<Command, SyntaxError> {
         }
     }
     let position = algorithm_at.as_ref().map_or(end, |word| word.position);
-    let wrong = |error: TransformError| SyntaxError {
+    let wrong = |error: TransformError| {
+        SyntaxError {
         position,
         message: error.to_string(),
         remedy: match target.protocol {
             Protocol::Ah => "give AH one algorithm, with -A".into(),
             Protocol::Esp => {
-                "take aes-gcm-16 or chacha20-poly1305 alone, or a cipher with -A hmac-sha256".into()
+                "add -A hmac-sha256 and a key of 32 bytes; aes-gcm-16 and chacha20-poly1305 need none, but `ipsec up` takes \
+                 them from IKE alone"
+                    .into()
             }
         },
+    }
     };
     let transform = match target.protocol {
         Protocol::Ah if cipher.0 != Encryption::Null || cipher.1.is_some() => {
@@ -352,6 +385,22 @@ fn esp_transform(
 }
 
 fn policy_add(mut arguments: Arguments) -> Result<Command, SyntaxError> {
+    let (direction, selector) = packets(&mut arguments)?;
+    let word = arguments.next("discard, none or ipsec")?;
+    let action = match word.text.as_str() {
+        "discard" => Action::Discard,
+        "none" => Action::Bypass,
+        "ipsec" => protect(&mut arguments)?,
+        other => {
+            return Err(word.error(format!("“{other}” is no policy"), "write discard, none or ipsec"));
+        }
+    };
+    arguments.end()?;
+    Ok(Command::PolicyAdd(Rule { direction, selector, action }))
+}
+
+/// The packets that a policy is for, and `-P` with their direction.
+fn packets(arguments: &mut Arguments) -> Result<(Direction, Selector), SyntaxError> {
     let source = values::network(&arguments.next("the range of sources")?)?;
     let word = arguments.next("the range of destinations")?;
     let destination = values::network(&word)?;
@@ -377,18 +426,7 @@ fn policy_add(mut arguments: Arguments) -> Result<Command, SyntaxError> {
             ));
         }
     };
-    let word = arguments.next("discard, none or ipsec")?;
-    let action = match word.text.as_str() {
-        "discard" => Action::Discard,
-        "none" => Action::Bypass,
-        "ipsec" => protect(&mut arguments)?,
-        other => {
-            return Err(word.error(format!("“{other}” is no policy"), "write discard, none or ipsec"));
-        }
-    };
-    arguments.end()?;
-    let selector = Selector { source: source.0, destination: destination.0, upper };
-    Ok(Command::PolicyAdd(Rule { direction, selector, action }))
+    Ok((direction, Selector { source: source.0, destination: destination.0, upper }))
 }
 
 type Range = (IpNet, Option<u16>);

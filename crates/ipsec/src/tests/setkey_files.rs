@@ -8,7 +8,7 @@ use crate::key_engine::{EngineError, KeyEngine};
 use crate::policy::{Action, Direction, Level, Levels, PolicyDatabase};
 use crate::request::SocketId;
 use crate::selector::Upper;
-use crate::setkey::{Command, apply, parse};
+use crate::setkey::{ApplyError, Command, apply, parse};
 
 const FILE: &str = r#"
 # Two hosts, by hand.
@@ -65,10 +65,25 @@ fn associations_are_shown_and_deleted_by_name_and_by_ends() {
     let mut run = |text: &str| apply(parse(text).unwrap(), &mut engine, &mut policies, now);
     run(FILE).unwrap();
     assert_eq!(run("get 2001:db8:a::1 2001:db8:b::2 esp 0x1000;").unwrap().len(), 1);
-    assert_eq!(run("get 2001:db8:a::1 2001:db8:b::2 esp 0x1001;"), Err(EngineError::NotFound));
+    assert_eq!(run("get 2001:db8:a::1 2001:db8:b::2 esp 0x1001;"), Err(EngineError::NotFound.into()));
     assert_eq!(run("delete 2001:db8:a::1 2001:db8:b::2 esp 0x1000; dump esp;").unwrap().len(), 1);
     assert_eq!(run("deleteall 2001:db8:a::1 2001:db8:b::2 ah; dump;").unwrap().len(), 1);
     assert_eq!(run("flush esp; dump;").unwrap().len(), 0);
+}
+
+#[test]
+fn a_policy_is_taken_away_by_its_packets_and_direction() {
+    let now = Instant::now();
+    let (mut engine, mut policies) = (KeyEngine::new(), PolicyDatabase::new());
+    let mut run = |text: &str| {
+        let shown = apply(parse(text).unwrap(), &mut engine, &mut policies, now);
+        (shown, policies.rules().len())
+    };
+    run(FILE).0.unwrap();
+    let web = "spddelete 2001:db8:a::/48 2001:db8:b::/48[80] tcp -P";
+    assert_eq!(run(&format!("{web} in;")), (Err(ApplyError::NoPolicy), 4));
+    assert_eq!(run(&format!("{web} out; spddump;")), (Ok(Vec::new()), 3));
+    assert_eq!(run(&format!("{web} out;")), (Err(ApplyError::NoPolicy), 3));
 }
 
 #[test]
@@ -90,7 +105,7 @@ fn what_is_wrong_is_said_with_line_column_and_remedy() {
         (
             "flush;\n  fluhs;",
             "line 2, column 3: “fluhs” is no command; \
-             write add, get, delete, deleteall, flush, dump, spdadd or spdflush",
+             write add, get, delete, deleteall, flush, dump, spdadd, spddelete, spddump or spdflush",
         ),
         ("flush", "line 1, column 1: this command does not end; put a semicolon behind it"),
         ("flush tcp;", "line 1, column 7: “tcp” is no security protocol here; write ah, esp or esp-udp"),
@@ -122,7 +137,8 @@ fn what_is_wrong_is_said_with_line_column_and_remedy() {
         (
             "add 192.0.2.1 192.0.2.2 esp 256 -E null;",
             "line 1, column 36: nothing would be authenticated; \
-             take aes-gcm-16 or chacha20-poly1305 alone, or a cipher with -A hmac-sha256",
+             add -A hmac-sha256 and a key of 32 bytes; aes-gcm-16 and chacha20-poly1305 need none, but `ipsec up` takes \
+             them from IKE alone",
         ),
         (
             "add 192.0.2.1 192.0.2.2 ah 256 -E null;",
@@ -135,6 +151,10 @@ fn what_is_wrong_is_said_with_line_column_and_remedy() {
         (
             "spdadd ::/0 ::/0 icmp6,any,4 -P out none;",
             "line 1, column 18: a code is one of a type; name the type, too, or leave both out",
+        ),
+        (
+            "spddelete ::/0 ::/0 any -P out none;",
+            "line 1, column 32: “none” is too much; end the command with a semicolon before it",
         ),
         (
             "spdadd ::/0 ::/0 any -P fwd none;",

@@ -3,7 +3,7 @@
 mod text;
 
 use std::ffi::OsString;
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, ErrorKind, IsTerminal as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -177,6 +177,9 @@ impl IpsecCommand {
                 ipsec_proxy::tunnel::run(&file, options, dns, &signals).map_err(|error| match error {
                     ipsec_proxy::Error::File(error) => not_loaded(&file, error),
                     ipsec_proxy::Error::Moving(error) => told_of_moving(&file, error),
+                    ipsec_proxy::Error::Kernel(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+                        is_not_ours(&file, &error.to_string())
+                    }
                     error => error.into(),
                 })?;
             }
@@ -199,8 +202,23 @@ fn entrances(socks: Vec<Place>, http: Vec<Place>, forwards: Vec<Forward>) -> Ent
 fn told(file: &Path, error: Error) -> Failure {
     match error {
         Error::File(error) => not_loaded(file, error),
+        Error::Kernel(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            is_not_ours(file, &error.to_string())
+        }
+        Error::Io(error) if error.kind() == ErrorKind::AddrNotAvailable => {
+            is_not_ours(file, &error.to_string())
+        }
         error => error.into(),
     }
+}
+
+/// The kernel does not bind a socket to an address that it does not have.
+fn is_not_ours(file: &Path, error: &str) -> Failure {
+    Failure::Message(format!(
+        "{}: `address` in [ipsec] is not an address of this machine: write one that `ip address` shows, or leave it out \
+         ({error})",
+        file.display()
+    ))
 }
 
 fn told_of_moving(file: &Path, error: rootless::Error) -> Failure {

@@ -15,7 +15,7 @@ use ipsec::policy::{Direction, Rule};
 use ipsec::selector::Selector;
 use ipsec::setkey::{Command, Position};
 
-use super::session::{EXISTS, NOT_FOUND, Session, meaning};
+use super::session::{EXISTS, NO_POLICY, NOT_FOUND, Session, refusal};
 use crate::failure::Failure;
 
 /// Carries out commands, and returns what they show. `place` says where a command stands.
@@ -24,8 +24,9 @@ pub(super) fn run(
     commands: &[(Position, Command)],
     place: impl Fn(Position) -> String,
 ) -> Result<Vec<Message>, Failure> {
-    let is_of_policies =
-        |command: &&(Position, Command)| matches!(command.1, Command::PolicyAdd(_) | Command::PolicyFlush);
+    let is_of_policies = |command: &&(Position, Command)| {
+        matches!(command.1, Command::PolicyAdd(_) | Command::PolicyDelete(..) | Command::PolicyFlush)
+    };
     let ordered: Vec<_> = commands
         .iter()
         .filter(is_of_policies)
@@ -39,12 +40,16 @@ pub(super) fn run(
     let mut tables = Tables::of(session)?;
     for (position, command) in &ordered {
         tables.carry_out(command).map_err(|errno| {
-            Failure::Message(format!("{}: {}; nothing was changed", place(*position), meaning(errno)))
+            Failure::Message(format!(
+                "{}: {}; nothing was changed",
+                place(*position),
+                refusal(command, errno)
+            ))
         })?;
     }
     let (mut shown, mut done) = (Vec::new(), Vec::new());
     for (&(position, ref command), message) in ordered.into_iter().zip(&messages) {
-        if matches!(command, Command::Get(_) | Command::Dump(_)) {
+        if matches!(command, Command::Get(_) | Command::Dump(_) | Command::PolicyDump) {
             shown.extend(session.show(command)?);
             continue;
         }
@@ -52,7 +57,11 @@ pub(super) fn run(
         let is_nothing_to_delete = errno == NOT_FOUND && matches!(command, Command::DeleteAll { .. });
         if errno != 0 && !is_nothing_to_delete {
             let undone = undo(session, &done)?;
-            return Err(Failure::Message(format!("{}: {}; {undone}", place(position), meaning(errno))));
+            return Err(Failure::Message(format!(
+                "{}: {}; {undone}",
+                place(position),
+                refusal(command, errno)
+            )));
         }
         done.push((command, message));
     }
@@ -140,8 +149,13 @@ impl Tables {
                 }
                 self.policies.push(key);
             }
+            Command::PolicyDelete(direction, selector) => {
+                let key = (*direction, selector.clone());
+                let at = self.policies.iter().position(|there| *there == key).ok_or(NO_POLICY)?;
+                self.policies.remove(at);
+            }
             Command::PolicyFlush => self.policies.clear(),
-            Command::Get(_) | Command::Dump(_) => {}
+            Command::Get(_) | Command::Dump(_) | Command::PolicyDump => {}
         }
         Ok(())
     }

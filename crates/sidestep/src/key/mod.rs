@@ -33,6 +33,7 @@ const LONGEST: u64 = 16 << 20;
   sidestep key -f /etc/sidestep/home.setkey           load associations and policies
   sidestep key dump                                   show all associations, without their keys
   sidestep key --name home flush esp
+  echo 'spddelete ::/0 ::/0 udp -P in; spddump;' | sidestep key -f -
   sidestep key add 2001:db8::1 2001:db8::2 esp 0x1000 -E aes-gcm-16 0x$(openssl rand -hex 20)
   sidestep key monitor                                what is asked for, added, expired
 
@@ -122,7 +123,7 @@ impl KeyCommand {
         if let Some((commands, name)) = file {
             let shown =
                 apply::run(&mut session, &commands, |position| format!("{name}: line {}", position.line))?;
-            print(show::associations(&shown))?;
+            print(show::all(&shown))?;
         }
         if let Some(action) = action {
             action.run(&mut session)?;
@@ -223,15 +224,28 @@ fn socket(socket: Option<PathBuf>, name: Option<String>) -> Result<PathBuf, Fail
     if let Some(path) = socket {
         return Ok(path);
     }
+    let folder = control::FOLDER;
+    let names = control::key_sockets(folder.as_ref()).map_err(|error| {
+        Failure::Message(match error.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("only root may see which PF_KEY sockets are in {folder}: try again with sudo")
+            }
+            _ => format!("cannot read {folder}: {error}"),
+        })
+    })?;
     if let Some(name) = name {
-        return Ok(control::key_socket_of(&name));
+        let path = control::key_socket_of(&name);
+        if names.is_empty() || names.contains(&name) {
+            return Ok(path);
+        }
+        let (path, names) = (path.display(), names.join(", "));
+        return Err(Failure::Message(format!("{path} is not there; these hosts with IPsec are up: {names}")));
     }
-    let names = control::key_sockets(control::FOLDER.as_ref());
     match &names[..] {
         [name] => Ok(control::key_socket_of(name)),
         [] => Err(Failure::Message(format!(
-            "no PF_KEY socket is in {}: programs on the stack open one, such as `sidestep stack nc --key-socket PATH`",
-            control::FOLDER
+            "no PF_KEY socket is in {folder}: `sidestep ipsec up FILE` opens one there, and programs on the stack one of \
+             their own, such as `sidestep stack nc --key-socket PATH`"
         ))),
         _ => Err(Failure::Message(format!(
             "several hosts with IPsec are up: name one of them with --name: {}",

@@ -15,7 +15,7 @@ use crate::failure::Failure;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Error number of an answer: there is no such policy.
-const NO_POLICY: u8 = 2;
+pub(super) const NO_POLICY: u8 = 2;
 /// There is no such association.
 pub(super) const NOT_FOUND: u8 = 3;
 /// There is one already.
@@ -39,6 +39,11 @@ impl Session {
                 ErrorKind::PermissionDenied => {
                     format!("only the owner of {shown} may use it: try again with sudo")
                 }
+                ErrorKind::NotFound => format!(
+                    "{shown} is not there: `sidestep ipsec up FILE` opens one in {}, and programs on the stack one with \
+                     --key-socket",
+                    control::FOLDER
+                ),
                 _ => format!(
                     "nothing answers on {shown} ({error}); is a program with this `--key-socket` running?"
                 ),
@@ -170,8 +175,18 @@ impl Session {
     }
 }
 
+/// What an error number says of a command, and what to do.
+pub(super) fn refusal(command: &Command, errno: u8) -> &'static str {
+    match (command, errno) {
+        (Command::PolicyAdd(_), EXISTS) => {
+            "there is a policy for these packets in this direction already; take it away with spddelete first"
+        }
+        _ => meaning(errno),
+    }
+}
+
 /// What an error number says, and what to do.
-pub(super) fn meaning(errno: u8) -> &'static str {
+fn meaning(errno: u8) -> &'static str {
     match errno {
         NO_POLICY => "there is no such policy; `sidestep key dump --policies` shows those there are",
         NOT_FOUND => "there is no such association; `sidestep key dump` shows those there are",

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, UNIX_EPOCH};
 
 use ipsec::pf_key::extension::{Algorithm, Lifetime};
-use ipsec::pf_key::message::{Message, satype, state};
+use ipsec::pf_key::message::{Message, MessageType, satype, state};
 use ipsec::pf_key::{authentication_name, encryption_name, policies as told};
 use ipsec::policy::{Action, Direction, Rule};
 use ipsec::selector::Upper;
@@ -98,6 +98,15 @@ impl Association {
 
 pub(super) fn associations_json(shown: &[Message]) -> Result<String, Failure> {
     json(&shown.iter().filter_map(Association::of).collect::<Vec<_>>())
+}
+
+/// Associations and policies, as they come.
+pub(super) fn all(shown: &[Message]) -> String {
+    let of = |message: &Message| {
+        let one = std::slice::from_ref(message);
+        if message.message_type == MessageType::PolicyDump { policies(one) } else { associations(one) }
+    };
+    shown.iter().map(of).collect()
 }
 
 pub(super) fn associations(shown: &[Message]) -> String {

@@ -65,7 +65,8 @@ Exit status: 0 if the server has done it, 1 if not.")]
     /// Show all that a host knows: addresses, routers, routes, destinations, neighbors, sockets, drops
     #[command(after_help = "Examples:\n  sidestep stack netstat --dev tap0\n  \
                             sidestep stack netstat --dev tap0 --json | jq '.neighbors[].state'\n\n\
-                            Of the sidestep that holds the device, or of a host that is there just for this.")]
+                            Of the sidestep that holds the device, or of a host that is there just for this. They find each \
+                            other\nin XDG_RUNTIME_DIR, or else in /run/user/UID; as root in /run/sidestep.")]
     Netstat(netstat::NetstatOptions),
     /// Show a host's addresses
     #[command(after_help = "Examples:\n  sidestep stack ifconfig --dev tap0")]

@@ -34,9 +34,13 @@ pub(crate) enum Part {
 /// Shows it.
 pub(crate) fn run(options: &NetstatOptions, part: Part) -> Result<(), Failure> {
     let status = match ask(&options.host.dev)? {
-        Some(status) => status,
-        None => {
-            let running = options.host.start_until_signal(1)?;
+        Asked::Answer(status) => *status,
+        Asked::Nobody(why) => {
+            // It may be held by a host that cannot be asked.
+            let running = options.host.start_until_signal(1).map_err(|error| match error {
+                Failure::Message(message) => Failure::Message(format!("{message}; {why}")),
+                other => other,
+            })?;
             status::of(&running.stack, &options.host.dev)?
         }
     };
@@ -46,12 +50,28 @@ pub(crate) fn run(options: &NetstatOptions, part: Part) -> Result<(), Failure> {
     print(describe(&status, part))
 }
 
-/// What the process says that holds the device; `None`: there is none.
-fn ask(device: &str) -> Result<Option<Status>, Failure> {
-    let Ok(path) = control::socket_of_stack(device) else { return Ok(None) };
+/// Whether the process that holds the device was asked.
+enum Asked {
+    Answer(Box<Status>),
+    /// There is none, or it cannot be asked: why.
+    Nobody(String),
+}
+
+fn ask(device: &str) -> Result<Asked, Failure> {
+    let path = match control::socket_of_stack(device) {
+        Ok(path) => path,
+        Err(error) => {
+            return Ok(Asked::Nobody(format!(
+                "a sidestep that holds the device cannot be asked: {error}: set it for both, to a folder that only you can \
+                 write to"
+            )));
+        }
+    };
     match control::ask(&path, &Request::Show) {
-        Ok(value) => Ok(Some(serde_json::from_value(value)?)),
-        Err(control::Error::NotRunning { .. }) => Ok(None),
+        Ok(value) => Ok(Asked::Answer(Box::new(serde_json::from_value(value)?))),
+        Err(control::Error::NotRunning { .. }) => {
+            Ok(Asked::Nobody(format!("no sidestep of yours answers at {}", path.display())))
+        }
         Err(error) => Err(error.into()),
     }
 }

@@ -8,14 +8,16 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use linux::event::Signals;
+use stack::icmpv6::ErrorKind;
 use stack::interface::Event;
+use wire::icmpv6::code;
 
 use super::options::{HostOptions, reachable_by};
 use crate::failure::Failure;
 use crate::terminal::print;
 
-/// How long the last answer may take.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the last answer may take: longer than a neighbor is asked for (RFC 4861 §10: three times, a second apart).
+const PATIENCE: Duration = Duration::from_secs(4);
 /// How often is looked whether the user has seen enough.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Requests that an answer is expected to.
@@ -101,12 +103,35 @@ pub(crate) fn run(options: &PingOptions) -> Result<ExitCode, Failure> {
                     ms(time)
                 ))?;
             }
+            Ok((_, Event::EchoError { from, kind, identifier: of, sequence })) if of == identifier => {
+                // A path that carries less is no failure: the next one is shorter.
+                if !matches!(kind, ErrorKind::PacketTooBig(_)) {
+                    unanswered.remove(&sequence);
+                }
+                let from = IpAddr::V6(from).to_canonical();
+                print(format_args!("from {from}: icmp_seq={sequence} {}\n", reason(kind)))?;
+            }
             Err(error) if error.kind() != io::ErrorKind::TimedOut => return Err(error.into()),
             _ => {}
         }
     }
     print(statistics.text(options.target))?;
     Ok(if statistics.received == 0 { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// What an error says, in ping's words.
+fn reason(kind: ErrorKind) -> String {
+    match kind {
+        ErrorKind::Unreachable(code::NO_ROUTE) => "no route to destination".to_owned(),
+        ErrorKind::Unreachable(code::ADMINISTRATIVELY_PROHIBITED) => "administratively prohibited".to_owned(),
+        ErrorKind::Unreachable(code::BEYOND_SCOPE) => "beyond scope of source address".to_owned(),
+        ErrorKind::Unreachable(code::ADDRESS_UNREACHABLE) => "address unreachable".to_owned(),
+        ErrorKind::Unreachable(code::PORT_UNREACHABLE) => "port unreachable".to_owned(),
+        ErrorKind::Unreachable(code) => format!("unreachable, code {code}"),
+        ErrorKind::PacketTooBig(mtu) => format!("packet too big: the path carries {mtu} octets"),
+        ErrorKind::TimeExceeded(_) => "time exceeded".to_owned(),
+        ErrorKind::ParameterProblem(code, pointer) => format!("parameter problem {code} at octet {pointer}"),
+    }
 }
 
 impl Statistics {

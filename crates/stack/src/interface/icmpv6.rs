@@ -9,7 +9,7 @@ use wire::checksum::Sum;
 use wire::icmp_error::Reason;
 use wire::icmpv6::{self, Message};
 use wire::ipv6::{self, Packet};
-use wire::{ipv4, mld, protocol};
+use wire::{icmpv4, ipv4, mld, protocol};
 
 use super::arrival::Evidence;
 use super::upper::Upper;
@@ -139,7 +139,14 @@ impl<S: Security> Interface<S> {
             && match report.protocol {
                 protocol::UDP => self.udp.error(report, &mut admits),
                 // The host itself: its policy has let the error in.
-                protocol::ICMPV6 => has_pinged(self.pinged, report),
+                protocol::ICMPV6 | protocol::ICMPV4 => match pinged(self.pinged, report) {
+                    Some((identifier, sequence)) => {
+                        let (from, kind) = (report.reporter, report.kind);
+                        self.event(Event::EchoError { from, kind, identifier, sequence });
+                        true
+                    }
+                    None => false,
+                },
                 protocol::ESP | protocol::AUTHENTICATION => false,
                 _ => {
                     let socket = upper.socket_of_error(report);
@@ -258,10 +265,11 @@ impl<S: Security> Interface<S> {
     }
 }
 
-/// Whether an error is about the echo request that was sent last.
-fn has_pinged(pinged: Option<(Ipv6Addr, u16)>, report: &ErrorReport<'_>) -> bool {
-    let Some([icmpv6::ECHO_REQUEST, _, _, _, a, b, ..]) = report.upper.first_chunk::<8>() else {
-        return false;
-    };
-    pinged == Some((report.remote, u16::from_be_bytes([*a, *b])))
+/// Identifier and sequence number of the echo request that an error is about, if it went where the last one did.
+fn pinged(pinged: Option<(Ipv6Addr, u16)>, report: &ErrorReport<'_>) -> Option<(u16, u16)> {
+    let request =
+        if report.protocol == protocol::ICMPV4 { icmpv4::ECHO_REQUEST } else { icmpv6::ECHO_REQUEST };
+    let [kind, _, _, _, a, b, c, d] = *report.upper.first_chunk::<8>()?;
+    let (identifier, sequence) = (u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d]));
+    (kind == request && pinged == Some((report.remote, identifier))).then_some((identifier, sequence))
 }

@@ -49,7 +49,7 @@ use wire::virtio_net;
 
 use crate::autoconf::{self, Addresses, DnsServers, Solicitation};
 use crate::fragments::Fragments;
-use crate::icmpv6::Errors;
+use crate::icmpv6::{ErrorKind, Errors};
 use crate::ipv4::Ipv4;
 use crate::ipv6::fragmentation::Identifications;
 use crate::mld::Listener;
@@ -103,6 +103,17 @@ pub enum Event {
     EchoReply {
         /// Who.
         from: Ipv6Addr,
+        /// The request's identifier.
+        identifier: u16,
+        /// The request's sequence number.
+        sequence: u16,
+    },
+    /// An echo request did not get there.
+    EchoError {
+        /// Who says so: this host's own address, if the neighbor does not answer.
+        from: Ipv6Addr,
+        /// Why.
+        kind: ErrorKind,
         /// The request's identifier.
         identifier: u16,
         /// The request's sequence number.

@@ -4,6 +4,7 @@ use std::net::Ipv6Addr;
 
 use stack::DropReason;
 use stack::icmpv6::ErrorKind;
+use stack::interface::Event;
 use stack::neighbor::State;
 use wire::icmpv6;
 use wire::ipv6::Packet;
@@ -52,6 +53,18 @@ fn rfc_4861_7_2_2_who_sent_to_a_neighbor_that_is_not_there_is_told() {
     assert_eq!(link.count(icmpv6::NEIGHBOR_SOLICITATION), 3);
     let unreachable = ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE);
     assert_eq!(link.hosts[0].udp_error(socket), Some((unreachable, at(nobody, 9))));
+}
+
+#[test]
+fn rfc_4861_7_2_2_who_pings_a_neighbor_that_is_not_there_is_told() {
+    let mut link = two();
+    let (us, nobody): (_, Ipv6Addr) = (link.link_local(0), "fe80::dead".parse().unwrap());
+    while link.hosts[0].poll_event().is_some() {}
+    link.hosts[0].ping(link.now, nobody, 7, 1, b"").unwrap();
+    link.run(SECOND * 4);
+    let kind = ErrorKind::Unreachable(icmpv6::code::ADDRESS_UNREACHABLE);
+    let error = Event::EchoError { from: us, kind, identifier: 7, sequence: 1 };
+    assert_eq!(link.hosts[0].poll_event(), Some(error));
 }
 
 #[test]

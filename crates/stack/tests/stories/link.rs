@@ -191,7 +191,7 @@ impl<S: Security> Link<S> {
         events
             .filter_map(|event| match event {
                 Event::EchoReply { from, sequence, .. } => Some((from, sequence)),
-                Event::Address(_) => None,
+                Event::Address(_) | Event::EchoError { .. } => None,
             })
             .collect()
     }
