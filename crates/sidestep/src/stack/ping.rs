@@ -131,6 +131,7 @@ fn reason(kind: ErrorKind) -> String {
         ErrorKind::PacketTooBig(mtu) => format!("packet too big: the path carries {mtu} octets"),
         ErrorKind::TimeExceeded(_) => "time exceeded".to_owned(),
         ErrorKind::ParameterProblem(code, pointer) => format!("parameter problem {code} at octet {pointer}"),
+        ErrorKind::Unknown(kind, code) => format!("an error of type {kind}, code {code}"),
     }
 }
 
