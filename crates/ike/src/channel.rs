@@ -224,24 +224,30 @@ impl<'a> Sealed<'a> {
     }
 }
 
-/// The fragments of one message, as far as they are here. Each was genuine.
+/// A message of which not all fragments are here, if there is one; in a box, as most come whole.
 #[derive(Debug, Default)]
-struct Reassembly {
-    message_id: Option<MessageId>,
-    begun_at: Option<Instant>,
+struct Reassembly(Option<Box<Partial>>);
+
+/// The fragments of one message, as far as they are here. Each was genuine.
+#[derive(Debug)]
+struct Partial {
+    message_id: MessageId,
+    begun_at: Instant,
     first: Option<PayloadType>,
     parts: Vec<Option<Vec<u8>>>,
 }
 
 impl Reassembly {
     fn deadline(&self) -> Option<Instant> {
-        self.begun_at?.checked_add(MAX_WAIT)
+        self.0.as_ref()?.begun_at.checked_add(MAX_WAIT)
     }
 
     /// Whether the same fragment is here already (§2.6: a replay).
     fn has(&self, id: MessageId, sealed: &Sealed<'_>) -> bool {
-        let same = self.message_id == Some(id) && self.parts.len() == usize::from(sealed.total);
-        same && self.parts.get(usize::from(sealed.number) - 1).is_some_and(Option::is_some)
+        self.0.as_ref().is_some_and(|partial| {
+            let same = partial.message_id == id && partial.parts.len() == usize::from(sealed.total);
+            same && partial.parts.get(usize::from(sealed.number) - 1).is_some_and(Option::is_some)
+        })
     }
 
     fn add(
@@ -253,26 +259,27 @@ impl Reassembly {
     ) -> Result<Opened, DropReason> {
         let total = usize::from(sealed.total);
         // RFC 7383 §2.6: more fragments are the same message cut anew, fewer are of before that.
-        if self.message_id != Some(id) || total > self.parts.len() {
-            let parts = vec![None; total];
-            *self = Self { message_id: Some(id), begun_at: Some(now), first: None, parts };
-        }
-        if total < self.parts.len() {
+        let of_before =
+            self.0.take().filter(|partial| partial.message_id == id && total <= partial.parts.len());
+        let new =
+            || Box::new(Partial { message_id: id, begun_at: now, first: None, parts: vec![None; total] });
+        let partial = self.0.insert(of_before.unwrap_or_else(new));
+        if total < partial.parts.len() {
             return Err(DropReason::BadFragment);
         }
-        let part = self.parts.get_mut(usize::from(sealed.number) - 1).ok_or(DropReason::BadFragment)?;
+        let part = partial.parts.get_mut(usize::from(sealed.number) - 1).ok_or(DropReason::BadFragment)?;
         *part = Some(content);
-        if self.parts.iter().flatten().map(Vec::len).sum::<usize>() > MAX_REASSEMBLED {
+        if partial.parts.iter().flatten().map(Vec::len).sum::<usize>() > MAX_REASSEMBLED {
             *self = Self::default();
             return Err(DropReason::BadFragment);
         }
         if sealed.number == 1 {
-            self.first = Some(sealed.first);
+            partial.first = Some(sealed.first);
         }
-        if self.parts.iter().any(Option::is_none) {
+        if partial.parts.iter().any(Option::is_none) {
             return Ok(Opened::Fragment);
         }
-        let whole = std::mem::take(self);
+        let whole = self.0.take().ok_or(DropReason::BadFragment)?;
         let first = whole.first.ok_or(DropReason::BadFragment)?;
         Ok(Opened::Whole(first, whole.parts.into_iter().flatten().flatten().collect()))
     }

@@ -174,8 +174,9 @@ pub(crate) struct IkeSa {
     /// When it ends, replaced or not.
     expires_at: Option<Instant>,
     expired: bool,
-    /// Since when the other end has nothing but TEMPORARY_FAILURE to say to what is asked for, and when it last said so.
-    busy: Option<(Instant, Instant)>,
+    /// Since when the other end has nothing but TEMPORARY_FAILURE to say to what is asked for, and when it last said so. In a
+    /// box, as few IKE SAs have it.
+    busy: Option<Box<(Instant, Instant)>>,
     keepalive_at: Instant,
     rekeyed_by_peer: Option<PeerRekey<IkeSpi>>,
     /// Its children have gone to another one.

@@ -84,9 +84,9 @@ impl IkeSa {
         }
         let now = context.now;
         // What was long ago has settled itself meanwhile: the other end may have done what was asked for.
-        let recent = self.busy.filter(|(_, last)| now.saturating_duration_since(*last) < BUSY_FOR);
-        let since = recent.map_or(now, |(since, _)| since);
-        self.busy = Some((since, now));
+        let recent = self.busy.as_deref().filter(|(_, last)| now.saturating_duration_since(*last) < BUSY_FOR);
+        let since = recent.map_or(now, |(since, _)| *since);
+        self.busy = Some(Box::new((since, now)));
         now.saturating_duration_since(since) >= BUSY_FOR
     }
 

@@ -35,11 +35,9 @@ pub(super) struct Conversation {
     pub(super) pause: Duration,
     /// A packet has asked for it.
     pub(super) wanted: Option<Instant>,
-    /// Which children packets have asked for before there was an IKE SA, by their indices.
-    pub(super) wanted_children: BTreeSet<usize>,
     pub(super) last_failure: Option<String>,
-    /// Why a child could not be had last, by its index, until it is there.
-    refused: BTreeMap<usize, String>,
+    /// In a box, as few conversations have any.
+    missing: Option<Box<Missing>>,
     /// When children that are missing are asked for.
     pub(super) children_at: Option<Instant>,
     children_pause: Duration,
@@ -57,6 +55,15 @@ pub(super) struct Established {
     pub(super) since: Instant,
 }
 
+/// Children that are not there, by their indices.
+#[derive(Debug, Default)]
+struct Missing {
+    /// Packets have asked for them before there was an IKE SA.
+    wanted: BTreeSet<usize>,
+    /// Why they could not be had last.
+    refused: BTreeMap<usize, String>,
+}
+
 impl Conversation {
     pub(super) fn new(remote: Remote, now: Instant) -> Self {
         let begin_at = (remote.start == Start::Always && remote.address.is_some()).then_some(now);
@@ -68,9 +75,8 @@ impl Conversation {
             begin_at,
             pause: AGAIN_AFTER,
             wanted: None,
-            wanted_children: BTreeSet::new(),
             last_failure: None,
-            refused: BTreeMap::new(),
+            missing: None,
             children_at: None,
             children_pause: AGAIN_AFTER,
             soon_lost: 0,
@@ -95,16 +101,31 @@ impl Conversation {
 
     /// Why it is not there, or what of it is not.
     pub(super) fn failure(&self) -> Option<String> {
-        let refused = || self.refused.values().map(String::as_str).collect::<Vec<_>>().join("; ");
-        self.last_failure.clone().or_else(|| (!self.refused.is_empty()).then(refused))
+        let refused = || {
+            let all = &self.missing.as_ref().filter(|missing| !missing.refused.is_empty())?.refused;
+            Some(all.values().map(String::as_str).collect::<Vec<_>>().join("; "))
+        };
+        self.last_failure.clone().or_else(refused)
     }
 
     pub(super) fn child_is_refused(&mut self, child: ChildIndex, why: String) {
-        self.refused.insert(child.0, why);
+        self.missing.get_or_insert_default().refused.insert(child.0, why);
     }
 
     pub(super) fn child_is_there(&mut self, child: ChildIndex) {
-        self.refused.remove(&child.0);
+        if let Some(missing) = &mut self.missing {
+            missing.refused.remove(&child.0);
+        }
+    }
+
+    /// A packet has asked for a child before there was an IKE SA.
+    pub(super) fn child_is_wanted(&mut self, child: ChildIndex) {
+        self.missing.get_or_insert_default().wanted.insert(child.0);
+    }
+
+    /// Those that packets have asked for, by their indices; once.
+    pub(super) fn take_wanted_children(&mut self) -> BTreeSet<usize> {
+        self.missing.as_mut().map(|missing| std::mem::take(&mut missing.wanted)).unwrap_or_default()
     }
 
     /// A child has ended that was there for so long: it is asked for again, where it is to be there always.
@@ -144,8 +165,7 @@ impl Conversation {
 
     /// What was known of children is void.
     pub(super) fn forget_children(&mut self) {
-        self.refused.clear();
-        self.wanted_children.clear();
+        self.missing = None;
         self.children_at = None;
     }
 

@@ -74,7 +74,7 @@ impl<R: Random> Carrier<R> {
             return false;
         }
         conversation.wanted = Some(now);
-        conversation.wanted_children.insert(child.0);
+        conversation.child_is_wanted(child);
         if conversation.attempt.is_none() && !conversation.reaching && conversation.begin_at.is_none() {
             conversation.begin_at = Some(now);
             self.begin_conversations(now);
@@ -97,7 +97,7 @@ impl<R: Random> Carrier<R> {
         conversation.begin_at = None;
         conversation.pause = AGAIN_AFTER;
         conversation.last_failure = None;
-        let wanted = std::mem::take(&mut conversation.wanted_children);
+        let wanted = conversation.take_wanted_children();
         conversation.forget_children();
         if initiated {
             self.abandon_silent(remote, now);
