@@ -45,7 +45,7 @@ fuzz_target!(|messages: Vec<(bool, bool, u8, Vec<u8>)>| {
     let (mut engine, mut policies, mut pf_key) = (KeyEngine::new(), PolicyDatabase::new(), PfKey::new());
     let daemons = [DaemonId(1), DaemonId(2)];
     assert!(daemons.iter().all(|daemon| pf_key.open(*daemon)));
-    let mut clock = Clock { now: Instant::now(), unix_seconds: 1_800_000_000 };
+    let mut clock = Clock { now: Instant::now(), since_1970: Duration::from_secs(1_800_000_000) };
     let mut random = Counter(0);
     for (from, is_framed, seconds, bytes) in messages {
         let bytes = if is_framed { framed(bytes) } else { bytes };

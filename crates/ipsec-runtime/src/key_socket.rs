@@ -188,8 +188,8 @@ impl Daemon {
 
 /// Both clocks of this machine.
 pub fn clock() -> Clock {
-    let since_epoch = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    Clock { now: Instant::now(), unix_seconds: since_epoch.as_secs() }
+    let since_1970 = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    Clock { now: Instant::now(), since_1970 }
 }
 
 struct SystemRandom;

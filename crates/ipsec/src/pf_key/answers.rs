@@ -28,8 +28,8 @@ pub(crate) const ESP_IN_UDP: u8 = 2;
 pub struct Clock {
     /// Now.
     pub now: Instant,
-    /// Now, in seconds of the Unix epoch.
-    pub unix_seconds: u64,
+    /// Now, since the beginning of 1970 (UTC): not in whole seconds, so that a time in the past is the same each time it is told.
+    pub since_1970: Duration,
 }
 
 /// Error numbers in answers; those of Linux.
@@ -350,7 +350,7 @@ pub(crate) fn lifetime_extension(lifetime: &association::Lifetime) -> Lifetime {
 }
 
 pub(super) fn unix_time(at: Option<Instant>, clock: Clock) -> u64 {
-    at.map_or(0, |at| clock.unix_seconds.saturating_sub(clock.now.saturating_duration_since(at).as_secs()))
+    at.map_or(0, |at| clock.since_1970.saturating_sub(clock.now.saturating_duration_since(at)).as_secs())
 }
 
 pub(crate) fn host_address(address: IpAddr) -> Address {
@@ -455,5 +455,19 @@ pub(super) fn wanted(request: &Request) -> Extensions {
         proposal: Some(Proposal { replay: 0, combinations }),
         sa2: Some(sa2(request.service.mode(), request.socket.filter(|_| request.is_unique))),
         ..Extensions::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_the_same_whenever_it_is_told() {
+        let (made, at) = (Instant::now(), Duration::from_millis(1_800_000_000_900));
+        for later in [0, 50, 99, 100, 500, 1_100].map(Duration::from_millis) {
+            let clock = Clock { now: made + later, since_1970: at + later };
+            assert_eq!(unix_time(Some(made), clock), 1_800_000_000, "{later:?}");
+        }
     }
 }

@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn commands_told_by_messages_do_what_they_do_when_they_are_applied() {
-        let clock = Clock { now: Instant::now(), unix_seconds: 0 };
+        let clock = Clock { now: Instant::now(), since_1970: std::time::Duration::ZERO };
         let (mut engine, mut policies) = (KeyEngine::new(), PolicyDatabase::new());
         apply(parse(FILE).unwrap(), &mut engine, &mut policies, clock.now).unwrap();
         let (mut told_engine, mut told_policies) = (KeyEngine::new(), PolicyDatabase::new());

@@ -39,7 +39,7 @@ impl Host {
     fn new() -> Self {
         let mut pf_key = PfKey::new();
         assert!(pf_key.open(RACOON) && pf_key.open(SETKEY));
-        let clock = Clock { now: Instant::now(), unix_seconds: 1_800_000_000 };
+        let clock = Clock { now: Instant::now(), since_1970: Duration::from_secs(1_800_000_000) };
         Self { engine: KeyEngine::new(), policies: PolicyDatabase::new(), pf_key, clock }
     }
 
@@ -67,7 +67,7 @@ impl Host {
 
     fn passes(&mut self, time: Duration) {
         self.clock.now += time;
-        self.clock.unix_seconds += time.as_secs();
+        self.clock.since_1970 += time;
         self.engine.handle_timeout(self.clock.now);
     }
 }
