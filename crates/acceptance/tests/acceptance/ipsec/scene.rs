@@ -312,7 +312,7 @@ impl Scene {
             s=socket.create_server((sys.argv[1],5201),family=socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET)\n\
             print('ready',flush=True)\nc,_=s.accept()\nh=hashlib.sha256()\n\
             while b:=c.recv(1<<16): h.update(b)\nprint(h.hexdigest())";
-        const SEND: &str = "import socket,sys,hashlib,random\nd=random.randbytes(int(sys.argv[2]))\n\
+        const SEND: &str = "import os,socket,sys,hashlib\nd=os.urandom(int(sys.argv[2]))\n\
             s=socket.create_connection((sys.argv[1],5201),timeout=20)\ns.sendall(d)\ns.close()\n\
             print(hashlib.sha256(d).hexdigest())";
         let log = self.path(&format!("listen-{from}-{}", address.replace(':', "-")));
