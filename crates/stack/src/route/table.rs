@@ -73,6 +73,18 @@ pub struct Table {
     confirmed: Vec<Ipv6Addr>,
 }
 
+impl Route {
+    fn new(
+        prefix: Ipv6Net,
+        router: Ipv6Addr,
+        preference: Preference,
+        until: Option<Instant>,
+        is_static: bool,
+    ) -> Self {
+        Self { prefix: prefix.trunc(), router, preference, until, probed: None, is_static }
+    }
+}
+
 impl Table {
     /// The caller says that a prefix is on the link, as long as that. Link-local prefixes are so anyway
     /// (RFC 4861 §6.3.4).
@@ -95,9 +107,7 @@ impl Table {
         lifetime: Lifetime,
     ) {
         let until = lifetime.end(now);
-        let route =
-            Route { prefix: prefix.trunc(), router, preference, until, probed: None, is_static: true };
-        self.put_route(now, route, lifetime);
+        self.put_route(now, Route::new(prefix, router, preference, until, true), lifetime);
     }
 
     /// A router says so of itself. It changes nothing of what the caller has said.
@@ -110,9 +120,7 @@ impl Table {
         lifetime: Lifetime,
     ) {
         let until = lifetime.end(now);
-        let route =
-            Route { prefix: prefix.trunc(), router, preference, until, probed: None, is_static: false };
-        self.put_route(now, route, lifetime);
+        self.put_route(now, Route::new(prefix, router, preference, until, false), lifetime);
     }
 
     fn put_on_link(&mut self, now: Instant, prefix: Ipv6Net, router: Option<Ipv6Addr>, lifetime: Lifetime) {
