@@ -8,6 +8,7 @@ Recomputes what each vector's "then" says from its "given", and compares. Needs 
 
 import hashlib
 import ipaddress
+import itertools
 import json
 import pathlib
 import struct
@@ -37,7 +38,7 @@ class Pair:
         self.node = {"L": low, "H": high}
         self.publics = self.public[low] + self.public[high]
         self.dh = x25519(self.private["a"], self.public["b"])
-        self.ps = hkdf_extract(b"sidestep/2 pair", self.dh + self.psk)
+        self.ps = hkdf_extract(b"sidestep/3 pair", self.dh + self.psk)
         self.hsk = hkdf_expand(self.ps, b"handshake" + self.publics)
 
     def address_key(self, tier, role):
@@ -92,14 +93,15 @@ def retried(key, prefix, message):
     return str(ipaddress.IPv6Address(address)), out
 
 
-def derive(key, prefix, epoch, lane):
-    address, out = retried(key, prefix, b"endpoint" + u64(epoch) + bytes([lane]))
+def derive(key, prefix, number):
+    """Of a lane, or of an epoch of the rendezvous."""
+    address, out = retried(key, prefix, b"endpoint" + u64(number))
     port = 1024 + int.from_bytes(out[16:24], "big") % 64512
     return {"address": address, "port": port}
 
 
 def endpoint(given):
-    return derive(unhex(given["address_key"]), given["prefix"], given["epoch"], given["lane"])
+    return derive(unhex(given["address_key"]), given["prefix"], given["number"])
 
 
 # "Replaced addresses"
@@ -115,38 +117,93 @@ def rewrite(given):
 
 
 class Schedule:
-    def __init__(self, key, interval, lanes=1):
-        self.key, self.interval, self.lanes = key, interval, lanes
+    def __init__(self, key, interval):
+        self.key, self.interval = key, interval
 
-    def jitter(self, epoch, lane=0):
-        out = hmac_sha256(self.key, b"jitter" + u64(epoch) + bytes([lane]))
+    def jitter(self, epoch):
+        out = hmac_sha256(self.key, b"jitter" + u64(epoch))
         return int.from_bytes(out[:8], "big") % (self.interval // 2)
 
-    def start(self, epoch, lane=0):
+    def start(self, epoch):
         """None for epoch 0, which has always begun."""
-        if epoch == 0:
-            return None
-        return epoch * self.interval - lane * self.interval // self.lanes + self.jitter(epoch, lane)
+        return epoch * self.interval + self.jitter(epoch) if epoch > 0 else None
 
-    def current(self, now, lane=0):
+    def current(self, now):
         # The epoch after this guess begins after `now` for certain.
-        epoch = max((now + lane * self.interval // self.lanes) // self.interval, 0)
-        while epoch > 0 and self.start(epoch, lane) > now:
+        epoch = max(now // self.interval, 0)
+        while epoch > 0 and self.start(epoch) > now:
             epoch -= 1
         return epoch
 
 
 def schedule(given):
-    return Schedule(unhex(given["schedule_key"]), given["interval"], given["lanes"])
+    return Schedule(unhex(given["schedule_key"]), given["interval"])
 
 
 def epoch(given):
-    at = given["epoch"], given["lane"]
-    return {"jitter": schedule(given).jitter(*at), "start": schedule(given).start(*at)}
+    return {"jitter": schedule(given).jitter(given["epoch"]), "start": schedule(given).start(given["epoch"])}
 
 
 def current(given):
-    return {"epoch": schedule(given).current(given["now"], given["lane"])}
+    return {"epoch": schedule(given).current(given["now"])}
+
+
+# "Lanes"
+
+CUT = 5 << 16
+LN_2 = 45_426
+LIVES = 40
+
+
+def waiting(x):
+    """-ln((x + 1) / 2^64) in units of 2^-16."""
+    y = x + 1
+    z = y.bit_length() - 1
+    if z == 64:
+        return 0
+    m, f = y << (63 - z), 0
+    for _ in range(16):
+        m = m * m >> 63
+        bit = m >> 64
+        m >>= bit
+        f = 2 * f + bit
+    return (((64 - z) << 16) - f) * LN_2 >> 16
+
+
+def lives(key, interval, lanes):
+    """Endlessly, [birth, death] of the lane that is drawn next. That of an earlier one may change meanwhile, if it dies no
+    sooner than the latest is born."""
+    overlap = min(interval // 4, 10_000)
+    birth, last = 0, None
+    for lane in itertools.count():
+        out = hmac_sha256(key, b"lane" + u64(lane))
+        life, gap, margin = (int.from_bytes(out[at : at + 8], "big") for at in (0, 8, 16))
+        drawn = [birth, birth + interval // 2 + life % interval]
+        birth += (interval // lanes) * (waiting(gap) % CUT) >> 16
+        # Of equals the earlier one lives on.
+        if last is None or drawn[1] > last[1]:
+            last = drawn
+        if last[1] < birth + overlap:
+            last[1] = birth + overlap + margin % interval
+        yield drawn
+
+
+def first_lives(key, interval, lanes, count):
+    """Those of the first lanes, with deaths that do not change any more."""
+    drawn = []
+    for life in lives(key, interval, lanes):
+        drawn.append(life)
+        if len(drawn) > count and life[0] > max(death for _, death in drawn[:count]):
+            return drawn[:count]
+
+
+def wait(given):
+    return {"wait": waiting(int(given["x"], 16))}
+
+
+def life(given):
+    first = first_lives(unhex(given["schedule_key"]), given["interval"], given["lanes"], LIVES)
+    return {"births": [birth for birth, _ in first], "deaths": [death for _, death in first]}
 
 
 # "Rendezvous"
@@ -163,8 +220,8 @@ def rendezvous(given):
         "epoch": at,
         "start": epochs.start(at),
         "window": [epochs.current(now - tolerance), epochs.current(now + tolerance)],
-        "endpoint_l": derive(keys.address_key(tier, "L"), given["prefix_l"], at, 0),
-        "endpoint_h": derive(keys.address_key(tier, "H"), given["prefix_h"], at, 0),
+        "endpoint_l": derive(keys.address_key(tier, "L"), given["prefix_l"], at),
+        "endpoint_h": derive(keys.address_key(tier, "H"), given["prefix_h"], at),
     }
 
 
@@ -183,7 +240,7 @@ def offer(given):
         (8, "stream", lambda v: ipaddress.IPv6Address(v).packed),
         (9, "contexts", lambda v: struct.pack(">H", v)),
         (10, "observed", packed),
-        (11, "switch", u64),
+        (11, "switch", lambda v: struct.pack(">q", v)),
         (12, "rewrite", lambda _: b""),
     ]
     payload = b""
@@ -279,7 +336,7 @@ def packed(prefix):
 def handshake(given):
     keys = Pair(given)
     claim = packed(given["first_prefix"]) + u64(given["first_clock"]) + unhex(given["first_heard"])
-    noise = Handshake(given, keys, b"sidestep/2 contact" + keys.publics + claim)
+    noise = Handshake(given, keys, b"sidestep/3 contact" + keys.publics + claim)
     first_nonce, answer_nonce = unhex(given["first_nonce"]), unhex(given["answer_nonce"])
     first_aad = b"1" + noise.responder.encode() + bytes([given["tier"]]) + u64(given["epoch"])
     answer_aad = b"2" + first_nonce
@@ -296,7 +353,7 @@ def handshake(given):
 
 def rekey(given):
     keys = Pair(given)
-    noise = Handshake(given, keys, b"sidestep/2 rekey" + keys.publics)
+    noise = Handshake(given, keys, b"sidestep/3 rekey" + keys.publics)
     return {"first_message": noise.first.hex(), "answer_message": noise.answer.hex(), **noise.keys}
 
 
@@ -304,44 +361,45 @@ def rekey(given):
 
 
 def session(given):
-    ex = hkdf_extract(b"sidestep/2 session", unhex(given["k1"] + given["k2"] + given["h"]))
+    ex = hkdf_extract(b"sidestep/3 session", unhex(given["k1"] + given["k2"] + given["h"]))
 
     def key(*parts):
-        return hkdf_expand(ex, b"".join(parts)).hex()
+        return hkdf_expand(ex, b"".join(parts))
 
+    of_lanes = {"lh": key(b"lanes", b"LH"), "hl": key(b"lanes", b"HL")}
     lanes = [
-        {
-            "lane": lane,
-            "data_lh": key(b"data", b"LH", bytes([lane])),
-            "data_hl": key(b"data", b"HL", bytes([lane])),
-            "header_lh": key(b"header", b"LH", bytes([lane])),
-            "header_hl": key(b"header", b"HL", bytes([lane])),
+        {"lane": lane}
+        | {
+            f"{use}_{direction}": hmac_sha256(secret, use.encode() + u64(lane)).hex()
+            for use in ("data", "header")
+            for direction, secret in of_lanes.items()
         }
-        for lane in (0, 1, 15)
+        for lane in (0, 1, 4_294_967_297)
     ]
     return {
         "ex": ex.hex(),
-        "address_key_l": key(b"address", b"L"),
-        "address_key_h": key(b"address", b"H"),
-        "schedule_key": key(b"schedule"),
+        "lanes_lh": of_lanes["lh"].hex(),
+        "lanes_hl": of_lanes["hl"].hex(),
+        "address_key_l": key(b"address", b"L").hex(),
+        "address_key_h": key(b"address", b"H").hex(),
+        "schedule_key": key(b"schedule").hex(),
         "lanes": lanes,
     }
 
 
 def path(given):
-    epochs = schedule(given)
-    steps = [
+    first = first_lives(unhex(given["schedule_key"]), given["interval"], given["lanes"], 12)
+    lanes = [
         {
             "lane": lane,
-            "epoch": number,
-            "start": epochs.start(number, lane),
-            "endpoint_l": derive(unhex(given["address_key_l"]), given["prefix_l"], number, lane),
-            "endpoint_h": derive(unhex(given["address_key_h"]), given["prefix_h"], number, lane),
+            "birth": birth,
+            "death": death,
+            "endpoint_l": derive(unhex(given["address_key_l"]), given["prefix_l"], lane),
+            "endpoint_h": derive(unhex(given["address_key_h"]), given["prefix_h"], lane),
         }
-        for lane in range(given["lanes"])
-        for number in range(4)
+        for lane, (birth, death) in enumerate(first)
     ]
-    return {"epochs": steps}
+    return {"lanes": lanes}
 
 
 # "Control messages"
@@ -363,8 +421,6 @@ CONTROL = {
         lambda g: struct.pack(">HH", g["context"], g["retires"]) + address(g["source"]) + address(g["destination"]),
     ),
     "context_known": (7, lambda g: struct.pack(">H", g["context"])),
-    "skip": (8, lambda g: struct.pack(">BQ", g["lane"], g["epoch"])),
-    "skipped": (9, lambda g: b""),
     "mtu_probe": (10, lambda g: struct.pack(">H", g["size"])),
     "mtu_probed": (11, lambda g: struct.pack(">H", g["size"])),
     "round_trip": (12, lambda g: struct.pack(">q", g["clock"])),
@@ -417,7 +473,8 @@ def data(given):
 SECTIONS = {
     function.__name__: function
     for function in (
-        pair, endpoint, rewrite, epoch, current, rendezvous, offer, handshake, rekey, session, path, control, inner, data,
+        pair, endpoint, rewrite, epoch, current, wait, life, rendezvous, offer, handshake, rekey, session, path, control,
+        inner, data,
     )
 }
 
