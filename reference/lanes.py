@@ -114,24 +114,26 @@ def row(lanes):
     weights = learn(*sides["learned"])
     best = [judged(weights, cases) for cases in sides["judged"]]
     mean, alone = sum(means) / PAIRS, sum(alones) / PAIRS
+    ages = sorted(death - birth for pair in pairs for birth, death in pair.flows)
+    longest = ages[len(ages) * 99 // 100] / INTERVAL
     aucs = [area_under_curve(*scores) for scores in (nearest, following, births, deaths, best)]
-    return f"| {lanes} | {mean:.1f} | {100 * alone:.0f} % | " + " | ".join(f"{auc:.2f}" for auc in aucs) + " |\n"
+    return f"| {lanes} | {mean:.1f} | {100 * alone:.0f} % | {longest:.1f}·T | " + " | ".join(f"{auc:.2f}" for auc in aucs) + " |\n"
 
 
 def table():
     head = (
-        "| n | alive on average | only one alive | nearest birth to a death | next birth after a death "
+        "| n | alive on average | only one alive | one life in 100 is longer than | nearest birth to a death | next birth after a death "
         "| next birth after a birth | next death after a death | all births about a death, learned |\n"
     )
-    return head + "|---" * 8 + "|\n" + "".join(map(row, NUMBERS))
+    return head + "|---" * 9 + "|\n" + "".join(map(row, NUMBERS))
 
 
 def main():
-    text, found = DOCUMENT.read_text(), f"{BEGIN}\n{table()}\n{END}"
+    text, found = DOCUMENT.read_text("utf-8"), f"{BEGIN}\n{table()}\n{END}"
     before, rest = text.split(BEGIN)
     _, after = rest.split(END)
     if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(before + found + after)
+        DOCUMENT.write_text(before + found + after, "utf-8")
     elif text != before + found + after:
         sys.exit(f"the table in {DOCUMENT} is not what comes of it:\n{found}")
 
