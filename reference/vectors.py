@@ -171,30 +171,22 @@ def waiting(x):
 
 
 def lives(key, interval, lanes):
-    """Endlessly, [birth, death] of the lane that is drawn next. That of an earlier one may change meanwhile, if it dies no
-    sooner than the latest is born."""
+    """Endlessly, the birth and the death of the next lane."""
     overlap = min(interval // 4, 10_000)
-    birth, last = 0, None
+    birth, last = 0, 0
     for lane in itertools.count():
         out = hmac_sha256(key, b"lane" + u64(lane))
         life, gap, margin = (int.from_bytes(out[at : at + 8], "big") for at in (0, 8, 16))
-        drawn = [birth, birth + interval // 2 + life % interval]
-        birth += (interval // lanes) * (waiting(gap) % CUT) >> 16
-        # Of equals the earlier one lives on.
-        if last is None or drawn[1] > last[1]:
-            last = drawn
-        if last[1] < birth + overlap:
-            last[1] = birth + overlap + margin % interval
-        yield drawn
+        death = birth + interval // 2 + life % interval
+        following = birth + ((interval // lanes) * (waiting(gap) % CUT) >> 16)
+        if max(last, death) < following + overlap:
+            death = following + overlap + margin % interval
+        yield birth, death
+        birth, last = following, max(last, death)
 
 
-def first_lives(key, interval, lanes, count):
-    """Those of the first lanes, with deaths that do not change any more."""
-    drawn = []
-    for life in lives(key, interval, lanes):
-        drawn.append(life)
-        if len(drawn) > count and life[0] > max(death for _, death in drawn[:count]):
-            return drawn[:count]
+def first_lives(given, count):
+    return list(itertools.islice(lives(unhex(given["schedule_key"]), given["interval"], given["lanes"]), count))
 
 
 def wait(given):
@@ -202,7 +194,7 @@ def wait(given):
 
 
 def life(given):
-    first = first_lives(unhex(given["schedule_key"]), given["interval"], given["lanes"], LIVES)
+    first = first_lives(given, LIVES)
     return {"births": [birth for birth, _ in first], "deaths": [death for _, death in first]}
 
 
@@ -388,7 +380,7 @@ def session(given):
 
 
 def path(given):
-    first = first_lives(unhex(given["schedule_key"]), given["interval"], given["lanes"], 12)
+    first = first_lives(given, 12)
     lanes = [
         {
             "lane": lane,
