@@ -148,7 +148,7 @@ pub struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The lane.
-    pub lane: u8,
+    pub lane: u64,
     /// Address, in the end's hopping prefix.
     pub address: Ipv6Addr,
     /// UDP port.

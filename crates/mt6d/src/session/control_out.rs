@@ -55,10 +55,12 @@ impl Session {
     pub(super) fn update_sender(&mut self, now: Time) {
         let Session { sender, lanes, clock, .. } = self;
         let clock = clock.at(now);
-        let endpoints = || lanes.usable(clock).map(|(_, endpoint)| endpoint);
-        if !sender.lanes.iter().map(|lane| lane.endpoint).eq(endpoints()) {
+        let dead = |lane: &Lane| Some(lane.life.death).filter(|death| *death <= clock);
+        let usable = || lanes.usable(clock).map(|(lane, endpoint)| (endpoint, dead(lane)));
+        if !sender.lanes.iter().map(|lane| (lane.endpoint, lane.dead)).eq(usable()) {
             sender.lanes.clear();
             sender.lanes.extend(lanes.usable(clock).map(|(lane, endpoint)| LaneSender {
+                dead: dead(lane),
                 endpoint,
                 key: lane.sealing.clone(),
                 activity: lane.activity.clone(),

@@ -98,7 +98,7 @@ impl Receiver {
         }
         if opened {
             self.activity.received(now);
-            self.lane.received();
+            self.lane.received(now);
         }
         if packets > 0 {
             self.activity.delivered(packets, bytes, now);

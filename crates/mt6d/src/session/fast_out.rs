@@ -53,6 +53,8 @@ pub struct InnerMtu {
 /// Where the datagrams of a lane leave from.
 #[derive(Clone)]
 pub(super) struct LaneSender {
+    /// When its time was over, if it is: then it is only used while no other works, and of those the last to die.
+    pub(super) dead: Option<i64>,
     pub(super) endpoint: EndpointId,
     pub(super) key: Arc<SealingKey>,
     pub(super) activity: Arc<LaneActivity>,
@@ -77,7 +79,7 @@ impl LaneSender {
 /// The sending half of a session.
 #[derive(Clone)]
 pub(crate) struct Sender {
-    /// Those that are alive.
+    /// Those that are alive, and those that were.
     pub(super) lanes: Vec<LaneSender>,
     pub(super) contexts: Arc<KnownContexts>,
     pub(super) padding: Padding,
@@ -135,7 +137,7 @@ impl Sender {
     /// Whether the other does just the same.
     pub(crate) fn is_same(&self, other: &Sender) -> bool {
         let endpoints =
-            |s: &Sender| s.lanes.iter().map(|l| l.endpoint).collect::<Vec<_>>();
+            |s: &Sender| s.lanes.iter().map(|l| (l.endpoint, l.dead)).collect::<Vec<_>>();
         self.is_of_same_session(other)
             && Arc::ptr_eq(&self.contexts, &other.contexts)
             && (self.path_mtu, self.stated_mtu) == (other.path_mtu, other.stated_mtu)
@@ -190,21 +192,24 @@ impl Sender {
             return Err(Refusal::TooBig(limit));
         }
         let (mut packets, mut bytes, mut length) = (0, 0, 0);
-        let mut sealed = Ok(());
+        let mut failure = Ok(pair);
         while let Some(segment) = segmenter.next() {
-            sealed = self.segment(&egress, form, segment.head, segment.payload, outbox);
-            if sealed.is_err() {
-                break;
+            match self.segment(&egress, form, segment.head, segment.payload, outbox) {
+                Ok(sealed) => length = sealed,
+                Err(reason) => {
+                    failure = Err(Refusal::Drop(reason));
+                    break;
+                }
             }
             packets += 1;
             bytes += segment.len() as u64;
-            length = segment.len();
         }
         self.activity.sent(packets, bytes, now);
         lane.activity.sent.set(now);
-        lane.activity.length.store(length as u32, Relaxed);
-        sealed.map_err(Refusal::Drop)?;
-        Ok(pair)
+        if length > 0 {
+            lane.activity.length.store(length as u32, Relaxed);
+        }
+        failure
     }
 
     /// The inner MTU for packets of this form.
@@ -218,10 +223,18 @@ impl Sender {
         // Flows change lanes at other instants.
         let moment = (now.micros() + u64::from(flow) % MOMENT) / MOMENT;
         let seed = u64::from(flow) << 32 ^ moment;
-        let working = self.lanes.iter().filter(|lane| lane.works()).max_by_key(|lane| lane.draw(seed));
-        working.or_else(|| self.lanes.iter().max_by_key(|lane| lane.draw(seed)))
+        self.lanes.iter().max_by_key(|lane| {
+            let (works, draw) = (lane.works(), lane.draw(seed));
+            match lane.dead {
+                None if works => (3, 0, draw),
+                Some(death) if works => (2, death, 0),
+                None => (1, 0, draw),
+                Some(_) => (0, 0, draw),
+            }
+        })
     }
 
+    /// Seals one packet; the length of its datagram's inner part.
     fn segment(
         &self,
         egress: &Egress,
@@ -229,7 +242,7 @@ impl Sender {
         head: &[u8],
         payload: &[u8],
         outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    ) -> Result<usize, DropReason> {
         // What stands in the place of an IPv6 packet's first 40 bytes.
         let mut prefix = [0; 3 + 8];
         let (prefix, head): (&[u8], &[u8]) = match form {
@@ -256,7 +269,8 @@ impl Sender {
         if length > egress.room {
             return self.halves(egress, [prefix, head, payload], outbox);
         }
-        egress.seal(egress.padded(length), outbox, |inner| {
+        let padded = egress.padded(length);
+        egress.seal(padded, outbox, |inner| {
             let (first, rest) = inner.split_at_mut(prefix.len());
             first.copy_from_slice(prefix);
             let (second, rest) = rest.split_at_mut(head.len());
@@ -264,12 +278,18 @@ impl Sender {
             let (third, padding) = rest.split_at_mut(payload.len());
             third.copy_from_slice(payload);
             padding.fill(0);
-        })
+        })?;
+        Ok(padded)
     }
 
     /// Sends an inner packet that does not fit in two halves.
     #[cold]
-    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<(), DropReason> {
+    fn halves(
+        &self,
+        egress: &Egress,
+        parts: [&[u8]; 3],
+        outbox: &mut Outbox,
+    ) -> Result<usize, DropReason> {
         let inner = parts.concat();
         let room = egress.room - control::HEADER - 1;
         if inner.len() > 2 * room {
@@ -277,14 +297,16 @@ impl Sender {
         }
         let id = self.activity.next_half();
         let (first, second) = inner.split_at(inner.len().div_ceil(2));
+        let mut padded = 0;
         for (part, bytes) in [(0, first), (1, second)] {
             let half = Control::Half { part, bytes };
-            egress.seal(egress.padded(half.length()), outbox, |inner| {
+            padded = egress.padded(half.length());
+            egress.seal(padded, outbox, |inner| {
                 let length = half.encode(id, inner);
                 inner[length..].fill(0);
             })?;
         }
-        Ok(())
+        Ok(padded)
     }
 }
 

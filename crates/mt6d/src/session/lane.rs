@@ -2,12 +2,13 @@
 //! death (docs/protocol.md, "Lanes").
 //!
 //! Invariants: an endpoint is asked for before its lane is born, but for the first and after a sleep. One lane at least is
-//! alive at any time; whether its endpoint could be opened is another matter.
+//! alive at any time. Whether its endpoints could be opened, and datagrams come through, is another matter: where nothing has
+//! come yet on any lane that is alive, those stay open for a while that worked before.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
+use std::sync::atomic::AtomicU32;
 
 use super::fast_in::Receiver;
 use super::seal::SealingKey;
@@ -41,7 +42,8 @@ pub(crate) struct LaneActivity {
     pub(crate) sent: AtomicTime,
     /// How long the last inner part was that left and was a packet; zero if none did.
     pub(crate) length: AtomicU32,
-    heard: AtomicBool,
+    /// When something came for the first time.
+    heard: AtomicTime,
 }
 
 impl LaneActivity {
@@ -49,26 +51,28 @@ impl LaneActivity {
         LaneActivity {
             sent: AtomicTime::default(),
             length: AtomicU32::new(0),
-            heard: AtomicBool::new(false),
+            heard: AtomicTime::default(),
         }
     }
 
     /// Something opened that came on this lane.
-    pub(crate) fn received(&self) {
-        if !self.heard.load(Relaxed) {
-            self.heard.store(true, Relaxed);
+    pub(crate) fn received(&self, now: Time) {
+        if !self.heard() {
+            self.heard.set(now);
         }
     }
 
     /// Whether something did.
     pub(crate) fn heard(&self) -> bool {
-        self.heard.load(Relaxed)
+        self.heard.get() != Time::default()
     }
 
-    /// Whether something has left.
-    pub(crate) fn used(&self) -> bool {
-        self.sent.get() != Time::default()
+    /// Whether something has left since, so that the peer can have heard, too: what left before may not have come through a
+    /// firewall at the peer.
+    pub(crate) fn answered(&self) -> bool {
+        self.heard() && self.sent.get() > self.heard.get()
     }
+
 }
 
 /// A lane and its endpoints.
@@ -119,6 +123,12 @@ impl Lane {
         self.life.birth <= now && now < self.life.death
     }
 
+    fn closes(&self, alone: i64, overlap: Overlap) -> i64 {
+        let Life { death, .. } = self.life;
+        let until = if self.activity.heard() { death.max(alone) } else { death };
+        until.saturating_add(overlap.after)
+    }
+
     fn close(&self, host: &mut HostInterface) {
         if let State::Opening(id) | State::Open(id) = self.state {
             host.close(id);
@@ -130,6 +140,8 @@ impl Lane {
 pub(crate) struct Lanes {
     births: Births,
     lanes: VecDeque<Lane>,
+    /// Until when, on the session clock, nothing had come on any lane that was alive.
+    alone: i64,
     /// How many have been born since the first.
     pub(crate) born: u64,
     /// How many endpoints could not be opened.
@@ -138,7 +150,7 @@ pub(crate) struct Lanes {
 
 impl Lanes {
     pub(crate) fn new(births: Births) -> Self {
-        Lanes { births, lanes: VecDeque::new(), born: 0, failed: 0 }
+        Lanes { births, lanes: VecDeque::new(), alone: i64::MIN, born: 0, failed: 0 }
     }
 
     /// When the next lane is born that no endpoint was asked for yet.
@@ -146,14 +158,19 @@ impl Lanes {
         self.births.next_birth()
     }
 
-    /// Opens what is due, closes what is over. `make` asks for the endpoint of a lane.
+    /// Opens what is due, closes what is over. `make` asks for the endpoint of a lane. `needed`: there is traffic, so that
+    /// something should come on each lane.
     pub(crate) fn poll(
         &mut self,
         now: i64,
         overlap: Overlap,
+        needed: bool,
         host: &mut HostInterface,
         mut make: impl FnMut(&mut HostInterface, Life) -> Lane,
     ) {
+        if needed && !self.lanes.iter().any(|lane| lane.alive(now) && lane.activity.heard()) {
+            self.alone = now;
+        }
         let over = |life: &Life| life.death.saturating_add(overlap.after) <= now;
         let mut drawn: Vec<Life> = Vec::new();
         while self.births.next_birth().saturating_sub(overlap.before) <= now {
@@ -161,11 +178,13 @@ impl Lanes {
             let life = self.births.draw(earlier);
             drawn.push(life);
         }
+        let alone = self.alone;
         self.lanes.retain(|lane| {
-            if over(&lane.life) {
+            let stays = lane.closes(alone, overlap) > now;
+            if !stays {
                 lane.close(host);
             }
-            !over(&lane.life)
+            stays
         });
         // After a sleep nothing comes any more to those that are over.
         self.lanes.extend(drawn.into_iter().filter(|life| !over(life)).map(|life| make(host, life)));
@@ -179,7 +198,7 @@ impl Lanes {
             let Life { birth, death, .. } = lane.life;
             [Some(birth), Some(death), lane.opener].into_iter().flatten().filter(|at| *at > now).min()
         };
-        let closes = self.lanes.iter().map(|lane| lane.life.death.saturating_add(overlap.after));
+        let closes = self.lanes.iter().map(|lane| lane.closes(self.alone, overlap));
         let opens = self.births.next_birth().saturating_sub(overlap.before);
         self.lanes.iter().filter_map(times).chain(closes).fold(opens, i64::min)
     }
@@ -218,9 +237,10 @@ impl Lanes {
         self.lanes.iter_mut()
     }
 
-    /// Those that are alive and whose endpoint is there, with it.
+    /// Those that were born and whose endpoint is there, with it.
     pub(crate) fn usable(&self, now: i64) -> impl Iterator<Item = (&Lane, EndpointId)> {
-        self.lanes.iter().filter(move |lane| lane.alive(now)).filter_map(|l| Some((l, l.endpoint()?)))
+        let born = self.lanes.iter().filter(move |lane| lane.life.birth <= now);
+        born.filter_map(|lane| Some((lane, lane.endpoint()?)))
     }
 
     /// When a lane is born or dies next.

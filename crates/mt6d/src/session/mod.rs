@@ -533,8 +533,9 @@ impl Session {
 
     /// The lanes in use, as the status shows them: number, local and remote endpoint.
     pub(crate) fn endpoints(&self, now: Time) -> impl Iterator<Item = (LaneId, SocketAddrV6, SocketAddrV6)> + '_ {
-        let usable = self.lanes.usable(self.clock.at(now));
-        usable.map(|(lane, _)| (lane.life.lane, lane.local, lane.remote))
+        let clock = self.clock.at(now);
+        let alive = self.lanes.usable(clock).filter(move |(lane, _)| lane.alive(clock));
+        alive.map(|(lane, _)| (lane.life.lane, lane.local, lane.remote))
     }
 
     /// Until a lane is born or dies.

@@ -29,8 +29,9 @@ const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
 const OPENERS_UNCONFIRMED: u8 = 3;
 /// Openers on a lane at most, while nothing is heard there.
 const OPENERS: u8 = 4;
-/// About so long after an opener comes the next, and the one after that as much later again, in milliseconds.
-const OPENER_PAUSE_MS: u64 = 250;
+/// About so long after an opener comes the next, and the one after that as much later again; less where lanes live for
+/// less than four seconds.
+const OPENER_PAUSE: Duration = Duration::from_millis(250);
 /// An end that has nothing else to send on a lane opens it within this time from its birth.
 const LATEST_OPENER: Duration = Duration::from_secs(1);
 /// Of an opener, as an outer packet: what any message takes.
@@ -104,9 +105,10 @@ impl Session {
     pub(super) fn poll_lanes(&mut self, now: Time, host: &mut HostInterface) {
         let (clock, overlap) = (self.clock.at(now), self.overlap());
         let retiring = matches!(self.phase, Phase::Retiring { .. });
-        let spread = (self.terms.rotation / 4).min(LATEST_OPENER).as_millis() as u64;
+        let spread = (self.terms.rotation / 8).min(LATEST_OPENER).as_millis() as u64;
+        let needed = self.phase == Phase::Up && self.busy(now);
         let Session { lanes, generations, terms, common, .. } = self;
-        lanes.poll(clock, overlap, host, |host, life| {
+        lanes.poll(clock, overlap, needed, host, |host, life| {
             let mut lane = generation(generations, life.birth).lane(life, terms, common, host);
             let opener = match life.lane {
                 LaneId::FIRST => clock,
@@ -131,6 +133,7 @@ impl Session {
         let now = env.now.boot;
         let clock = self.clock.at(now);
         let wanted = self.busy(now);
+        let pause = (self.terms.rotation / 16).min(OPENER_PAUSE).as_millis() as u64;
         self.update_sender(now);
         let mut due = Vec::new();
         for lane in self.lanes.iter_mut().filter(|lane| lane.opener.is_some_and(|at| at <= clock)) {
@@ -151,12 +154,11 @@ impl Session {
                     lane.opener = Some(clock + 300 * i64::from(*openers));
                 }
                 Phase::Up | Phase::Confirming if wanted => {
-                    let needed = !lane.activity.used() || !lane.activity.heard() || lane.openers == 0;
-                    if !needed || lane.openers >= OPENERS {
+                    if lane.activity.answered() || lane.openers >= OPENERS {
                         continue;
                     }
                     lane.openers += 1;
-                    let pause = u64::from(lane.openers) * OPENER_PAUSE_MS;
+                    let pause = u64::from(lane.openers) * pause;
                     lane.opener = Some(clock + env.host.random(pause / 2..=pause * 2) as i64);
                 }
                 Phase::Responding => {
@@ -258,14 +260,13 @@ impl Session {
         }
         if self.busy(now) {
             let clock = self.clock.at(now);
-            let quiet: Vec<EndpointId> = self
-                .lanes
-                .usable(clock)
-                .filter(|(lane, _)| lane.activity.used() && now.since(lane.activity.sent.get()) >= OPENER_AGAIN)
-                .map(|(_, endpoint)| endpoint)
-                .collect();
-            for endpoint in quiet {
-                self.send_opener(endpoint, env);
+            let (random, again) = (&mut *env.host, OPENER_AGAIN.as_secs());
+            for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock) && lane.opener.is_none()) {
+                let again = Duration::from_secs(random.random(again / 2..=again));
+                if now.since(lane.activity.sent.get()) >= again {
+                    lane.opener = Some(clock);
+                    lane.openers = lane.openers.min(OPENERS - 1);
+                }
             }
         }
     }
