@@ -13,8 +13,8 @@ use std::ops::Range;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use sidestep_mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
-use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::endpoint::Place;
+use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::schedule::Schedule;
 use sidestep_mt6d::{
     Action, Deliver, EndpointId, Epoch, LaneId, Node, Now, Outbox, PeerState, Received, Time, endpoint,

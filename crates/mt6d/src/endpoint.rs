@@ -25,8 +25,7 @@ pub enum Place {
 /// reserves, or that are all zeros or ones, take the next retry.
 pub fn derive(key: &[u8; 32], prefix: Ipv6Net, place: Place) -> SocketAddrV6 {
     let (Place::Lane(LaneId(number)) | Place::Epoch(Epoch(number))) = place;
-    let (address, out) =
-        retried(prefix, |retry| prf(key, &[b"endpoint", &number.to_be_bytes(), &[retry]]));
+    let (address, out) = retried(prefix, |retry| prf(key, &[b"endpoint", &number.to_be_bytes(), &[retry]]));
     let port = u64::from_be_bytes(out[16..24].try_into().expect("8 bytes")) % PORTS.1;
     SocketAddrV6::new(address, PORTS.0 + port as u16, 0, 0)
 }

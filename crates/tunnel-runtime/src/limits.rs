@@ -83,7 +83,7 @@ pub fn open_files(config: &TunnelConfig, shared: u64) -> (u64, u64) {
 mod tests {
     use std::path::Path;
 
-    use mt6d::births::Births;
+    use mt6d::births::{Births, Life};
 
     use super::*;
 
@@ -108,9 +108,8 @@ mod tests {
                 let mut most = 0;
                 for _ in 0..20_000 {
                     let now = births.next_birth().saturating_sub(1_000);
-                    let life = births.draw(lives.iter_mut());
-                    lives.push(life);
-                    lives.retain(|life| life.death + 3_000 > now);
+                    lives.push(births.draw());
+                    lives.retain(|life: &Life| life.death + 3_000 > now);
                     most = most.max(lives.len() as u64);
                 }
                 assert!(most <= bound && bound <= 2 * most, "{rotation}, {lanes} lanes: {most} of {bound}");

@@ -1,9 +1,9 @@
 //! The way out, as far as it is the session's alone: control messages, and what is done about packets that need one.
 
 use super::contexts::{Form, Pair};
+use super::fast_out::LaneSender;
 use super::fast_out::{self, BUCKETS, Egress, OUTER};
 use super::seal;
-use super::fast_out::LaneSender;
 use super::{InnerMtu, Lane, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;

@@ -136,8 +136,7 @@ impl Sender {
 
     /// Whether the other does just the same.
     pub(crate) fn is_same(&self, other: &Sender) -> bool {
-        let endpoints =
-            |s: &Sender| s.lanes.iter().map(|l| (l.endpoint, l.dead)).collect::<Vec<_>>();
+        let endpoints = |s: &Sender| s.lanes.iter().map(|l| (l.endpoint, l.dead)).collect::<Vec<_>>();
         self.is_of_same_session(other)
             && Arc::ptr_eq(&self.contexts, &other.contexts)
             && (self.path_mtu, self.stated_mtu) == (other.path_mtu, other.stated_mtu)
@@ -284,12 +283,7 @@ impl Sender {
 
     /// Sends an inner packet that does not fit in two halves.
     #[cold]
-    fn halves(
-        &self,
-        egress: &Egress,
-        parts: [&[u8]; 3],
-        outbox: &mut Outbox,
-    ) -> Result<usize, DropReason> {
+    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<usize, DropReason> {
         let inner = parts.concat();
         let room = egress.room - control::HEADER - 1;
         if inner.len() > 2 * room {

@@ -48,11 +48,7 @@ pub(crate) struct LaneActivity {
 
 impl LaneActivity {
     pub(crate) fn new() -> Self {
-        LaneActivity {
-            sent: AtomicTime::default(),
-            length: AtomicU32::new(0),
-            heard: AtomicTime::default(),
-        }
+        LaneActivity { sent: AtomicTime::default(), length: AtomicU32::new(0), heard: AtomicTime::default() }
     }
 
     /// Something opened that came on this lane.
@@ -72,7 +68,6 @@ impl LaneActivity {
     pub(crate) fn answered(&self) -> bool {
         self.heard() && self.sent.get() > self.heard.get()
     }
-
 }
 
 /// A lane and its endpoints.
@@ -171,13 +166,6 @@ impl Lanes {
         if needed && !self.lanes.iter().any(|lane| lane.alive(now) && lane.activity.heard()) {
             self.alone = now;
         }
-        let over = |life: &Life| life.death.saturating_add(overlap.after) <= now;
-        let mut drawn: Vec<Life> = Vec::new();
-        while self.births.next_birth().saturating_sub(overlap.before) <= now {
-            let earlier = self.lanes.iter_mut().map(|lane| &mut lane.life).chain(&mut drawn);
-            let life = self.births.draw(earlier);
-            drawn.push(life);
-        }
         let alone = self.alone;
         self.lanes.retain(|lane| {
             let stays = lane.closes(alone, overlap) > now;
@@ -186,8 +174,13 @@ impl Lanes {
             }
             stays
         });
-        // After a sleep nothing comes any more to those that are over.
-        self.lanes.extend(drawn.into_iter().filter(|life| !over(life)).map(|life| make(host, life)));
+        while self.births.next_birth().saturating_sub(overlap.before) <= now {
+            let life = self.births.draw();
+            // After a sleep nothing comes any more to those that are over.
+            if life.death.saturating_add(overlap.after) > now {
+                self.lanes.push_back(make(host, life));
+            }
+        }
         let born = self.lanes.iter().filter(|lane| lane.life.birth <= now).map(|lane| lane.life.lane.0);
         self.born = born.fold(self.born, u64::max);
     }

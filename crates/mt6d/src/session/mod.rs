@@ -28,13 +28,13 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
+use crate::births::{Births, Life};
 use crate::config::Padding;
 use crate::control::Control;
+use crate::endpoint::{self, Place};
 use crate::env::Env;
 use crate::handshake::{InitiatorState, LaneSecret, SessionSecret};
-use crate::endpoint::{self, Place};
 use crate::host_interface::{HostInterface, Purpose};
-use crate::births::{Births, Life};
 use crate::id::{EndpointId, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
@@ -499,7 +499,8 @@ impl Session {
 
     /// Forgets secrets that nothing comes from any more.
     fn forget_old_secrets(&mut self) {
-        let next = self.rewriting.as_ref().map_or(i64::MAX, Rewriting::next_start).min(self.lanes.next_birth());
+        let next =
+            self.rewriting.as_ref().map_or(i64::MAX, Rewriting::next_start).min(self.lanes.next_birth());
         while self.generations.get(1).is_some_and(|second| second.from <= next) {
             self.generations.remove(0);
         }
@@ -532,7 +533,10 @@ impl Session {
     }
 
     /// The lanes in use, as the status shows them: number, local and remote endpoint.
-    pub(crate) fn endpoints(&self, now: Time) -> impl Iterator<Item = (LaneId, SocketAddrV6, SocketAddrV6)> + '_ {
+    pub(crate) fn endpoints(
+        &self,
+        now: Time,
+    ) -> impl Iterator<Item = (LaneId, SocketAddrV6, SocketAddrV6)> + '_ {
         let clock = self.clock.at(now);
         let alive = self.lanes.usable(clock).filter(move |(lane, _)| lane.alive(clock));
         alive.map(|(lane, _)| (lane.life.lane, lane.local, lane.remote))

@@ -176,7 +176,9 @@ impl Session {
 
     /// Sends an opener, of a size that data has: where there is any.
     fn send_opener(&mut self, endpoint: EndpointId, env: &mut Env) {
-        let Some(lane) = self.sender.lanes.iter().find(|lane| lane.endpoint == endpoint).cloned() else { return };
+        let Some(lane) = self.sender.lanes.iter().find(|lane| lane.endpoint == endpoint).cloned() else {
+            return;
+        };
         let lengths = self.lanes.iter().map(|lane| lane.activity.length.load(Relaxed)).filter(|l| *l > 0);
         let lengths: Vec<u32> = lengths.collect();
         let size = (self.terms.padding == Padding::None && !lengths.is_empty()).then(|| {

@@ -174,7 +174,11 @@ impl Session {
     /// The first moment from which on nothing begins that will be open before there was time for a handshake.
     fn earliest_switch(&self, now: Time) -> i64 {
         let handshake = LEAD + self.round_trip.smoothed() * 2;
-        self.clock.at(now + handshake).saturating_add(self.overlap().before).max(self.latest()).saturating_add(1)
+        self.clock
+            .at(now + handshake)
+            .saturating_add(self.overlap().before)
+            .max(self.latest())
+            .saturating_add(1)
     }
 
     /// Whether nothing opens before `then` that begins at the switch or later.

@@ -56,12 +56,7 @@ pub(super) struct Rewriting {
 }
 
 impl Rewriting {
-    pub(super) fn new(
-        role: Role,
-        local_prefix: Ipv6Net,
-        remote_prefix: Ipv6Net,
-        schedule: Schedule,
-    ) -> Self {
+    pub(super) fn new(role: Role, local_prefix: Ipv6Net, remote_prefix: Ipv6Net, schedule: Schedule) -> Self {
         Rewriting {
             role,
             local_prefix,
@@ -137,13 +132,7 @@ impl Rewriting {
 
     /// Whether packets leave is up to the session: they do while it is `in_use`, with the addresses of the epoch that is
     /// current.
-    pub(super) fn send(
-        &mut self,
-        in_use: bool,
-        clock: i64,
-        now: Time,
-        host: &mut HostInterface,
-    ) {
+    pub(super) fn send(&mut self, in_use: bool, clock: i64, now: Time, host: &mut HostInterface) {
         self.in_use = in_use.then(|| self.in_use.unwrap_or(now));
         let current = self.schedule.current(clock);
         let at = self.epochs.iter().position(|keyed| keyed.epoch == current);
