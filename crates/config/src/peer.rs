@@ -43,8 +43,10 @@ section! {
         /// out. The longest matching prefix decides.
         allowed_ips: Vec<Spanned<String>> = Required(r#"the networks behind it, like ["2001:db8:b::/64"]"#),
             only Version2;
-        /// Endpoint pairs in use at once, 1 to 16. The smaller of the two ends' values applies.
-        lanes: i64 = Default("1"), only Version2;
+        /// How many lanes are alive at once on average, 1 to 16: pairs of endpoints that are born and die on their own, so
+        /// that where one ends no other begins. With 1 or 2 an observer links one to the next more often. The smaller of
+        /// the two ends' values applies.
+        lanes: i64 = Default("3"), only Version2;
         /// `none`, `buckets` or `full`. The stronger of the two ends' values applies.
         padding: String = Default(r#""none""#), only Version2;
         /// Datagrams of cover traffic that this end sends per second, whether or not there is traffic.

@@ -50,18 +50,18 @@ pub struct Peer {
     pub state: State,
     /// The session; null if there is none.
     pub session: Option<Session>,
-    /// Number of the current epoch of lane 0; null without a session.
+    /// Number of the youngest lane that is alive; null without a session.
     pub epoch: Option<u64>,
-    /// How often endpoints changed since the daemon started.
+    /// How many lanes were born since the daemon started, but for those that sessions begin with.
     pub rotations: u64,
-    /// Epochs that one end could not open an endpoint for, so that both stayed on the one before.
+    /// Lanes that are left out because this node could not open its endpoint.
     #[serde(default)]
     pub skips: u64,
-    /// This node's current endpoints, one per lane.
+    /// This node's endpoints on the lanes that are alive.
     pub local: Vec<Endpoint>,
-    /// The peer's current endpoints, one per lane.
+    /// The peer's endpoints on them.
     pub remote: Vec<Endpoint>,
-    /// Milliseconds until the next rotation of any lane; null without a session.
+    /// Milliseconds until a lane is born or dies; null without a session.
     pub next_rotation_ms: Option<u64>,
     /// Inner packets sent through the tunnel.
     pub tx_packets: u64,
@@ -148,7 +148,7 @@ pub struct Session {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// The lane.
-    pub lane: u8,
+    pub lane: u64,
     /// Address, in the end's hopping prefix.
     pub address: Ipv6Addr,
     /// UDP port.

@@ -13,6 +13,7 @@ use std::ops::Range;
 use divan::counter::ItemsCount;
 use divan::{Bencher, black_box};
 use sidestep_mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
+use sidestep_mt6d::endpoint::Place;
 use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::schedule::Schedule;
 use sidestep_mt6d::{
@@ -222,15 +223,15 @@ fn receive_64_kb(bencher: Bencher, aes: bool) {
         });
 }
 
-/// Address and port of an epoch.
+/// Address and port of a lane.
 #[divan::bench]
 fn derive_endpoint() -> SocketAddrV6 {
     let prefix = "2001:db8::/64".parse().expect("a prefix");
-    endpoint::derive(black_box(&[7; 32]), prefix, black_box(Epoch(4_711)), LaneId(0))
+    endpoint::derive(black_box(&[7; 32]), prefix, black_box(Place::Lane(LaneId(4_711))))
 }
 
 /// When an epoch begins.
 #[divan::bench]
 fn derive_start() -> i64 {
-    Schedule::new(black_box([7; 32]), 10_000, 1).start(black_box(Epoch(4_711)), LaneId(0))
+    Schedule::new(black_box([7; 32]), 10_000).start(black_box(Epoch(4_711)))
 }

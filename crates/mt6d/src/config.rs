@@ -66,9 +66,9 @@ pub struct PeerConfig {
     pub hop_prefix: Ipv6Net,
     /// Inner prefixes behind the peer: packets to these go to it, only packets from these are taken from it.
     pub allowed_ips: Vec<IpNet>,
-    /// Rotation interval, 1 s to 1 h; of two wishes the longer holds.
+    /// How long a lane lives on average, 1 s to 1 h; of two wishes the longer holds.
     pub rotation: Duration,
-    /// Endpoints in use at once, 1 to 16; of two wishes the fewer hold.
+    /// Lanes alive at once on average, 1 to 16; of two wishes the fewer hold.
     pub lanes: u8,
     /// Padding policy; of two wishes the stronger holds.
     pub padding: Padding,
@@ -88,7 +88,7 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    /// A peer with the protocol's defaults: one lane that moves every ten seconds, no padding, no cover.
+    /// A peer with the protocol's defaults: three lanes at a time that live for ten seconds, no padding, no cover.
     #[must_use]
     pub fn new(name: &str, public_key: PublicKey, hop_prefix: Ipv6Net, allowed_ips: Vec<IpNet>) -> Self {
         PeerConfig {
@@ -98,7 +98,7 @@ impl PeerConfig {
             hop_prefix,
             allowed_ips,
             rotation: Duration::from_secs(10),
-            lanes: 1,
+            lanes: 3,
             padding: Padding::None,
             cover: 0,
             keepalive: None,

@@ -7,8 +7,6 @@
 
 use std::net::Ipv6Addr;
 
-use crate::id::{Epoch, LaneId};
-
 /// Length of a control message's header.
 pub(crate) const HEADER: usize = 8;
 
@@ -31,10 +29,6 @@ pub(crate) enum Control<'a> {
     Context { context: u16, retires: u16, source: Ipv6Addr, destination: Ipv6Addr },
     /// The context of the announcement with this id is known.
     ContextKnown { context: u16 },
-    /// The sender's endpoint of this lane and epoch could not be opened: both stay where they are.
-    Skip { lane: LaneId, epoch: Epoch },
-    /// The skip with this id is known.
-    Skipped,
     /// Padded to the size that it probes (outer packet, bytes).
     MtuProbe { size: u16 },
     /// The probe with this id and size arrived.
@@ -58,8 +52,6 @@ mod kind {
     pub(super) const REKEY_ANSWER: u8 = 5;
     pub(super) const CONTEXT: u8 = 6;
     pub(super) const CONTEXT_KNOWN: u8 = 7;
-    pub(super) const SKIP: u8 = 8;
-    pub(super) const SKIPPED: u8 = 9;
     pub(super) const MTU_PROBE: u8 = 10;
     pub(super) const MTU_PROBED: u8 = 11;
     pub(super) const ROUND_TRIP: u8 = 12;
@@ -116,12 +108,6 @@ impl<'a> Control<'a> {
                 put(&context.to_be_bytes());
                 kind::CONTEXT_KNOWN
             }
-            Control::Skip { lane, epoch } => {
-                put(&[lane.0]);
-                put(&epoch.0.to_be_bytes());
-                kind::SKIP
-            }
-            Control::Skipped => kind::SKIPPED,
             Control::MtuProbe { size } => {
                 put(&size.to_be_bytes());
                 kind::MTU_PROBE
@@ -157,11 +143,10 @@ impl<'a> Control<'a> {
     pub(crate) fn length(&self) -> usize {
         HEADER
             + match self {
-                Control::Padding | Control::Opener | Control::Skipped | Control::Close => 0,
+                Control::Padding | Control::Opener | Control::Close => 0,
                 Control::ContextKnown { .. } | Control::MtuProbe { .. } | Control::MtuProbed { .. } => 2,
                 Control::Confirm { .. } | Control::RoundTrip { .. } => 8,
                 Control::Confirmed { .. } | Control::RoundTripAnswer { .. } => 16,
-                Control::Skip { .. } => 9,
                 Control::Context { .. } => 36,
                 Control::RekeyFirst(message) | Control::RekeyAnswer(message) => message.len(),
                 Control::Half { bytes, .. } => 1 + bytes.len(),
@@ -204,12 +189,6 @@ impl<'a> Control<'a> {
                 }
             }
             kind::CONTEXT_KNOWN => Control::ContextKnown { context: short()? },
-            kind::SKIP => {
-                let (lane, epoch) = body.split_first()?;
-                let epoch = Epoch(u64::from_be_bytes(epoch.try_into().ok()?));
-                Control::Skip { lane: LaneId(*lane), epoch }
-            }
-            kind::SKIPPED => Control::Skipped,
             kind::MTU_PROBE => Control::MtuProbe { size: short()? },
             kind::MTU_PROBED => Control::MtuProbed { size: short()? },
             kind::ROUND_TRIP => Control::RoundTrip { clock: clock()? },
@@ -249,8 +228,6 @@ mod tests {
                 destination: "2001:db8::2".parse().unwrap(),
             },
             Control::ContextKnown { context: 3 },
-            Control::Skip { lane: LaneId(15), epoch: Epoch(u64::MAX) },
-            Control::Skipped,
             Control::MtuProbe { size: 1500 },
             Control::MtuProbed { size: 1280 },
             Control::RoundTrip { clock: 9 },

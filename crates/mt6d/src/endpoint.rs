@@ -1,4 +1,4 @@
-//! Where a node is in an epoch (docs/protocol.md, "Endpoints").
+//! Where a node is: on a lane, or in an epoch (docs/protocol.md, "Endpoints").
 
 use std::net::{Ipv6Addr, SocketAddrV6};
 
@@ -10,13 +10,22 @@ use crate::kdf::prf;
 /// The lowest port of an endpoint, and how many there are.
 const PORTS: (u16, u64) = (1024, 64512);
 
-/// The endpoint of an address key in an epoch and lane, in a hopping prefix.
+/// What has an endpoint of its own under each address key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// A lane of a session.
+    Lane(LaneId),
+    /// An epoch of the rendezvous.
+    Epoch(Epoch),
+}
+
+/// The endpoint of an address key, in a hopping prefix.
 ///
-/// The host part is the low `128 - plen` bits of `PRF(key, "endpoint" ‖ e ‖ l ‖ retry)`; host parts that RFC 5453
+/// The host part is the low `128 - plen` bits of `PRF(key, "endpoint" ‖ number ‖ retry)`; host parts that RFC 5453
 /// reserves, or that are all zeros or ones, take the next retry.
-pub fn derive(key: &[u8; 32], prefix: Ipv6Net, epoch: Epoch, lane: LaneId) -> SocketAddrV6 {
-    let (address, out) =
-        retried(prefix, |retry| prf(key, &[b"endpoint", &epoch.0.to_be_bytes(), &[lane.0], &[retry]]));
+pub fn derive(key: &[u8; 32], prefix: Ipv6Net, place: Place) -> SocketAddrV6 {
+    let (Place::Lane(LaneId(number)) | Place::Epoch(Epoch(number))) = place;
+    let (address, out) = retried(prefix, |retry| prf(key, &[b"endpoint", &number.to_be_bytes(), &[retry]]));
     let port = u64::from_be_bytes(out[16..24].try_into().expect("8 bytes")) % PORTS.1;
     SocketAddrV6::new(address, PORTS.0 + port as u16, 0, 0)
 }
@@ -70,15 +79,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn endpoints_lie_in_their_prefix(key: [u8; 32], address: u128, plen in 32u8..=112, epoch: u64, lane in 0u8..16) {
+        fn endpoints_lie_in_their_prefix(key: [u8; 32], address: u128, plen in 32u8..=112, lane: u64) {
             let prefix = Ipv6Net::new(Ipv6Addr::from(address), plen).unwrap().trunc();
-            let (next, epoch, lane) = (Epoch(epoch.wrapping_add(1)), Epoch(epoch), LaneId(lane));
-            let endpoint = derive(&key, prefix, epoch, lane);
+            let [next, lane] = [lane.wrapping_add(1), lane].map(|lane| Place::Lane(LaneId(lane)));
+            let endpoint = derive(&key, prefix, lane);
             prop_assert!(prefix.contains(endpoint.ip()));
             prop_assert!(*endpoint.ip() != prefix.network() && *endpoint.ip() != prefix.broadcast());
             prop_assert!(endpoint.port() >= 1024);
-            prop_assert_eq!(endpoint, derive(&key, prefix, epoch, lane));
-            prop_assert_ne!(endpoint, derive(&key, prefix, next, lane));
+            prop_assert_eq!(endpoint, derive(&key, prefix, lane));
+            prop_assert_ne!(endpoint, derive(&key, prefix, next));
         }
     }
 

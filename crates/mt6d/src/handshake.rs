@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::envelope::Claim;
 use crate::id::LaneId;
-use crate::kdf::{Secret, expand, extract};
+use crate::kdf::{Secret, expand, extract, prf};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::{Malformed, Offer};
 
@@ -29,9 +29,9 @@ impl Occasion {
         let publics = &parties.pair.publics;
         match self {
             Occasion::Contact(claim) => {
-                [b"sidestep/2 contact", publics.as_slice(), &claim.to_bytes()].concat()
+                [b"sidestep/3 contact", publics.as_slice(), &claim.to_bytes()].concat()
             }
-            Occasion::Rekey => [b"sidestep/2 rekey".as_slice(), publics].concat(),
+            Occasion::Rekey => [b"sidestep/3 rekey".as_slice(), publics].concat(),
         }
     }
 }
@@ -151,17 +151,12 @@ impl SessionSecret {
         let (k1, k2) = noise.dangerously_get_raw_split();
         let (k1, k2) = (Zeroizing::new(k1), Zeroizing::new(k2));
         let ikm = Zeroizing::new([k1.as_slice(), k2.as_slice(), noise.get_handshake_hash()].concat());
-        SessionSecret(extract(b"sidestep/2 session", &ikm))
+        SessionSecret(extract(b"sidestep/3 session", &ikm))
     }
 
-    /// The key that seals what `sender` sends on `lane`.
-    pub(crate) fn data(&self, sender: Role, lane: LaneId) -> Secret {
-        expand(&self.0, &[b"data", sender.sending(), &[lane.0]])
-    }
-
-    /// The key that hides the counters of what `sender` sends on `lane`.
-    pub(crate) fn header(&self, sender: Role, lane: LaneId) -> Secret {
-        expand(&self.0, &[b"header", sender.sending(), &[lane.0]])
+    /// What the keys come from of all lanes, for what `sender` sends.
+    pub(crate) fn lanes(&self, sender: Role) -> LaneSecret {
+        LaneSecret(expand(&self.0, &[b"lanes", sender.sending()]))
     }
 
     /// The key of `role`'s endpoints.
@@ -175,17 +170,31 @@ impl SessionSecret {
     }
 }
 
+/// What the keys come from of all lanes, in one direction.
+pub(crate) struct LaneSecret(Secret);
+
+impl LaneSecret {
+    /// The key that seals what is sent on `lane`.
+    pub(crate) fn data(&self, lane: LaneId) -> Secret {
+        Zeroizing::new(prf(&self.0, &[b"data", &lane.0.to_be_bytes()]))
+    }
+
+    /// The key that hides its counters.
+    pub(crate) fn header(&self, lane: LaneId) -> Secret {
+        Zeroizing::new(prf(&self.0, &[b"header", &lane.0.to_be_bytes()]))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::id::Epoch;
     use rand_chacha::rand_core::SeedableRng;
     use std::time::Duration;
 
-    fn offer(switch: u64) -> Offer {
+    fn offer(switch: i64) -> Offer {
         let mut offer = Offer::decode(&[]).unwrap();
         offer.rotation = Duration::from_secs(5);
-        offer.switch = Some(Epoch(switch));
+        offer.switch = Some(switch);
         offer
     }
 
@@ -208,9 +217,11 @@ mod tests {
         let (answer, secret_b) = answering.answer(&offer(2));
         let (got, secret_a) = pending.finish(&answer).unwrap();
         assert_eq!(got, offer(2));
-        assert_eq!(secret_a.data(Role::L, LaneId(3)), secret_b.data(Role::L, LaneId(3)));
-        assert_ne!(secret_a.data(Role::L, LaneId(3)), secret_b.data(Role::H, LaneId(3)));
-        assert_ne!(secret_a.data(Role::L, LaneId(3)), secret_b.header(Role::L, LaneId(3)));
+        let (at_a, at_b) = (secret_a.lanes(Role::L), secret_b.lanes(Role::L));
+        assert_eq!(at_a.data(LaneId(3)), at_b.data(LaneId(3)));
+        assert_ne!(at_a.data(LaneId(3)), at_b.data(LaneId(4)));
+        assert_ne!(at_a.data(LaneId(3)), secret_b.lanes(Role::H).data(LaneId(3)));
+        assert_ne!(at_a.data(LaneId(3)), at_b.header(LaneId(3)));
         assert_eq!(secret_a.address(Role::H), secret_b.address(Role::H));
         assert_eq!(secret_a.schedule(), secret_b.schedule());
 

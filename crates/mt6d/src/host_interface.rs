@@ -8,7 +8,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
 
-use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
+use crate::id::{EndpointId, LaneId, PeerId, SessionId};
 use crate::tier::TierEpoch;
 
 /// What the host is to do. No action may be passed over, so the list is complete: one more is a breaking change.
@@ -58,8 +58,8 @@ pub struct Rewrite {
 pub(crate) enum Purpose {
     /// First contact with a peer.
     Rendezvous(TierEpoch),
-    /// A session's lane in an epoch, under the keys of one generation.
-    Data { session: SessionId, lane: LaneId, generation: Generation, epoch: Epoch },
+    /// A session's lane.
+    Data { session: SessionId, lane: LaneId },
 }
 
 struct Entry {

@@ -4,8 +4,8 @@
 use std::fmt;
 use std::ops::Add;
 
-/// A stretch of time for which a lane, or a pair's rendezvous, stays where it is. Each has its own row of them, counted
-/// from zero (docs/protocol.md, "Epochs").
+/// A stretch of time for which a pair's rendezvous, or the addresses in the place of two hosts', stay where they are. Each
+/// has its own row of them, counted from zero (docs/protocol.md, "Epochs").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub u64);
 
@@ -33,19 +33,18 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// Which lane of a session, counted from zero.
+/// Which lane of a session, counted from zero in the order of their births (docs/protocol.md, "Lanes").
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct LaneId(pub u8);
+pub struct LaneId(pub u64);
 
 impl LaneId {
-    /// Those of a session with so many lanes.
-    pub(crate) fn all(lanes: u8) -> impl DoubleEndedIterator<Item = LaneId> + Clone {
-        (0..lanes).map(LaneId)
-    }
+    /// The lane that a session begins with.
+    pub const FIRST: LaneId = LaneId(0);
 
-    /// Its place in tables of all lanes.
-    pub(crate) fn index(self) -> usize {
-        self.0.into()
+    /// The one that is born next.
+    #[must_use]
+    pub fn next(self) -> LaneId {
+        LaneId(self.0.saturating_add(1))
     }
 }
 
@@ -54,10 +53,6 @@ impl fmt::Display for LaneId {
         self.0.fmt(f)
     }
 }
-
-/// Which of a session's handshakes keys come from: the first, or that of a rekey.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct Generation(pub(crate) u32);
 
 /// Which session of a node.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -224,7 +224,7 @@ impl PairKeys {
         if let Some(psk) = psk {
             ikm[32..].copy_from_slice(&psk.0);
         }
-        let ps = extract(b"sidestep/2 pair", ikm.as_slice());
+        let ps = extract(b"sidestep/3 pair", ikm.as_slice());
         let rendezvous = Tier::ALL.map(|tier| {
             [Role::L, Role::H].map(|x| expand(&ps, &[b"rendezvous", &[tier.number()], x.letter(), &publics]))
         });

@@ -112,6 +112,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod births;
 pub mod config;
 mod contact;
 mod control;

@@ -7,7 +7,6 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 
 use crate::config::{LANES, Padding, ROTATION};
-use crate::id::Epoch;
 
 /// The ciphers that seal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,8 +47,8 @@ pub(crate) struct Offer {
     pub(crate) contexts: u16,
     /// Answer: the prefix that the first message came from.
     pub(crate) observed: Option<Ipv6Net>,
-    /// Rekey: the epoch from which the new keys hold.
-    pub(crate) switch: Option<Epoch>,
+    /// Rekey: from when on the new keys hold, on the session clock in milliseconds.
+    pub(crate) switch: Option<i64>,
     /// The sender replaces addresses, if the receiver does.
     pub(crate) rewrite: bool,
 }
@@ -106,7 +105,7 @@ impl Offer {
             put(item::OBSERVED, &prefix(observed));
         }
         if let Some(switch) = self.switch {
-            put(item::SWITCH, &switch.0.to_be_bytes());
+            put(item::SWITCH, &switch.to_be_bytes());
         }
         if self.rewrite {
             put(item::REWRITE, &[]);
@@ -162,7 +161,7 @@ impl Offer {
                 item::STREAM => offer.stream = Some(Ipv6Addr::from(fixed::<16>(value)?)),
                 item::CONTEXTS => offer.contexts = u16::from_be_bytes(fixed(value)?),
                 item::OBSERVED => offer.observed = Some(prefix(value)?),
-                item::SWITCH => offer.switch = Some(Epoch(u64::from_be_bytes(fixed(value)?))),
+                item::SWITCH => offer.switch = Some(i64::from_be_bytes(fixed(value)?)),
                 item::REWRITE => offer.rewrite = fixed(value).map(|[]: [u8; 0]| true)?,
                 _ => {}
             }
@@ -201,7 +200,7 @@ mod tests {
             stream: Some("2001:db8::1".parse().unwrap()),
             contexts: 1024,
             observed: Some("2001:db8:b1::/48".parse().unwrap()),
-            switch: Some(Epoch(9)),
+            switch: Some(90_000),
             rewrite: true,
         }
     }

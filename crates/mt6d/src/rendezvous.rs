@@ -6,15 +6,12 @@ use std::ops::RangeInclusive;
 
 use ipnet::Ipv6Net;
 
-use crate::endpoint;
-use crate::id::{Epoch, LaneId};
+use crate::endpoint::{self, Place};
+use crate::id::Epoch;
 use crate::keys::{PairKeys, Role};
 use crate::schedule::Schedule;
 
 pub use crate::tier::Tier;
-
-/// Rendezvous has no lanes: its schedules and endpoints are those of the first.
-const LANE: LaneId = LaneId(0);
 
 /// The rendezvous epochs and endpoints of a pair.
 pub struct Rendezvous {
@@ -26,18 +23,18 @@ impl Rendezvous {
     pub fn new(keys: &PairKeys) -> Self {
         Rendezvous {
             schedules: Tier::ALL
-                .map(|tier| Schedule::new(*keys.rendezvous_schedule(tier), tier.interval_ms(), 1)),
+                .map(|tier| Schedule::new(*keys.rendezvous_schedule(tier), tier.interval_ms())),
         }
     }
 
     /// The epoch of `tier` at `unix_ms`.
     pub fn current(&self, tier: Tier, unix_ms: u64) -> Epoch {
-        self.schedules[tier as usize].current(LANE, clamp(unix_ms))
+        self.schedules[tier as usize].current(clamp(unix_ms))
     }
 
     /// When `epoch` of `tier` begins, in Unix milliseconds.
     pub fn start(&self, tier: Tier, epoch: Epoch) -> u64 {
-        u64::try_from(self.schedules[tier as usize].start(epoch, LANE)).unwrap_or(0)
+        u64::try_from(self.schedules[tier as usize].start(epoch)).unwrap_or(0)
     }
 
     /// The epochs of `tier` to listen in at `unix_ms`: each that a clock within the tier's tolerance calls current.
@@ -59,7 +56,7 @@ impl Rendezvous {
 
 /// The rendezvous endpoint of the node with `role` in the pair, which hops in `prefix`, in an epoch of a tier.
 pub fn endpoint(keys: &PairKeys, role: Role, prefix: Ipv6Net, tier: Tier, epoch: Epoch) -> SocketAddrV6 {
-    endpoint::derive(keys.rendezvous(tier, role), prefix, epoch, LANE)
+    endpoint::derive(keys.rendezvous(tier, role), prefix, Place::Epoch(epoch))
 }
 
 fn clamp(unix_ms: u64) -> i64 {

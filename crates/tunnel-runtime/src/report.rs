@@ -60,7 +60,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
             rekeys: s.rekeys,
             cipher: s.cipher.to_owned(),
         }),
-        epoch: status.lanes.first().map(|l| l.epoch.0),
+        epoch: status.lanes.iter().map(|l| l.lane.0).max(),
         rotations: status.rotations,
         skips: status.skips,
         local: end(|l| l.local),

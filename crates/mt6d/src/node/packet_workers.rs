@@ -46,12 +46,12 @@ impl Node {
     }
 
     /// The receiving half of an endpoint, if it is one of a session's, and a number to choose its worker by: it keeps
-    /// the endpoints of a lane together, and those of lanes and peers apart.
+    /// those of lanes and peers apart.
     pub fn receiver(&self, endpoint: EndpointId) -> Option<(Receiver, usize)> {
         let (peer, purpose) = self.host.purpose(endpoint)?;
-        let Purpose::Data { session, lane, generation, .. } = purpose else { return None };
-        let receiver = self.peers.get(peer)?.receiver(session, lane, generation)?;
-        Some((Receiver(receiver), peer.0 + lane.index()))
+        let Purpose::Data { session, lane } = purpose else { return None };
+        let receiver = self.peers.get(peer)?.receiver(session, lane)?;
+        Some((Receiver(receiver), peer.0 + lane.0 as usize))
     }
 
     /// Deals with what a worker has left to the node.

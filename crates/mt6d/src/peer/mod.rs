@@ -312,9 +312,9 @@ impl Peer {
     pub(crate) fn opened(&mut self, id: EndpointId, purpose: Purpose, now: Time) {
         match purpose {
             Purpose::Rendezvous(at) => self.listeners.opened(at),
-            Purpose::Data { session, lane, .. } => {
+            Purpose::Data { session, .. } => {
                 if let Some(session) = self.session(session) {
-                    session.opened(id, lane, now);
+                    session.opened(id, now);
                 }
             }
         }
@@ -335,9 +335,9 @@ impl Peer {
                 // A try has nowhere to leave from then; the next has another epoch, or finds the port free.
                 self.attempts.current.take_if(|t| t.first.from == id);
             }
-            Purpose::Data { session: id_of, lane, .. } => {
+            Purpose::Data { session: id_of, .. } => {
                 let Some(session) = self.session(id_of) else { return };
-                if !session.open_failed(id, lane, now, host) {
+                if !session.open_failed(id, host) {
                     // Its first endpoint: a fresh handshake has others.
                     let ours = session.phase == Phase::Confirming;
                     self.remove(id_of, host);
@@ -488,9 +488,9 @@ impl Peer {
 
     /// Whether a datagram that an ICMPv6 error quotes was one of ours, lately; then the path is looked at anew.
     pub(crate) fn path_error(&mut self, purpose: Purpose, quoted: &[u8], too_big: Option<u32>, now: Time) {
-        let Purpose::Data { session, lane, generation, .. } = purpose else { return };
+        let Purpose::Data { session, lane } = purpose else { return };
         let Some(session) = self.session(session) else { return };
-        if !session.sent_recently(lane, generation, quoted) {
+        if !session.sent_recently(lane, quoted) {
             return;
         }
         match too_big {

@@ -12,7 +12,7 @@ use super::{Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::host_interface::Purpose;
-use crate::id::{Generation, LaneId, SessionId};
+use crate::id::{LaneId, SessionId};
 use crate::received::Received;
 use crate::session::{self, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};
 use crate::time::Time;
@@ -115,8 +115,8 @@ impl Peer {
                     }
                 }
             }
-            Purpose::Data { session, lane, generation, .. } => {
-                let Some(receiver) = self.receiver(session, lane, generation) else {
+            Purpose::Data { session, lane } => {
+                let Some(receiver) = self.receiver(session, lane) else {
                     return self.drops.count(DropReason::Stale);
                 };
                 let mut punted = Vec::new();
@@ -131,13 +131,8 @@ impl Peer {
     }
 
     /// The receiving half of a session.
-    pub(crate) fn receiver(
-        &self,
-        session: SessionId,
-        lane: LaneId,
-        generation: Generation,
-    ) -> Option<Arc<Receiver>> {
-        self.sessions.iter().find(|s| s.id == session)?.receiver(lane, generation).cloned()
+    pub(crate) fn receiver(&self, session: SessionId, lane: LaneId) -> Option<Arc<Receiver>> {
+        self.sessions.iter().find(|s| s.id == session)?.receiver(lane).cloned()
     }
 
     /// The sending half of the session in use. None while what is sent has consequences.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::Peer;
 use super::memory::PeerMemory;
 use crate::drops::Drops;
-use crate::id::{Epoch, LaneId};
+use crate::id::LaneId;
 use crate::session::{Phase, Traffic};
 use crate::time::Now;
 
@@ -32,13 +32,11 @@ pub struct SessionStatus {
     pub cipher: &'static str,
 }
 
-/// A lane's endpoints in use.
+/// A lane in use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneStatus {
     /// The lane's number.
     pub lane: LaneId,
-    /// Its epoch.
-    pub epoch: Epoch,
     /// Ours.
     pub local: SocketAddrV6,
     /// The peer's.
@@ -58,11 +56,11 @@ pub struct PeerStatus {
     pub session: Option<SessionStatus>,
     /// Its lanes.
     pub lanes: Vec<LaneStatus>,
-    /// Until a lane moves next.
+    /// Until a lane is born or dies.
     pub next_rotation: Option<Duration>,
-    /// Moves of all lanes of all sessions.
+    /// Lanes of all sessions that were born, but for those that these began with.
     pub rotations: u64,
-    /// Epochs in which both stayed where they were.
+    /// Lanes that were left out because our endpoint could not be opened.
     pub skips: u64,
     /// Inner packets sent.
     pub tx_packets: u64,
@@ -120,8 +118,8 @@ impl Peer {
                 cipher: s.terms.cipher.name(),
             }),
             lanes: session.map_or_else(Vec::new, |s| {
-                let lane = |(lane, epoch, local, remote)| LaneStatus { lane, epoch, local, remote };
-                s.endpoints().map(lane).collect()
+                let lane = |(lane, local, remote)| LaneStatus { lane, local, remote };
+                s.endpoints(now.boot).map(lane).collect()
             }),
             next_rotation: session.map(|s| s.next_rotation(now.boot)),
             rotations,

@@ -4,7 +4,6 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::drops::AtomicDrops;
-use crate::id::LaneId;
 use crate::time::{AtomicTime, Time};
 
 /// Packets and bytes that crossed, inner.
@@ -45,8 +44,6 @@ pub(crate) struct Activity {
     pub(crate) last_sent: AtomicTime,
     /// When the last datagram came that opened.
     pub(crate) last_received: AtomicTime,
-    /// When the last datagram left on each lane.
-    pub(crate) lane_sent: Box<[AtomicTime]>,
     /// Since when something was sent and nothing received; zero if not.
     unanswered: AtomicTime,
     /// Whether what comes proves first of all that the peer has the keys. Not set again once it is not.
@@ -56,7 +53,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    pub(crate) fn new(lanes: u8, unproven: bool, now: Time) -> Self {
+    pub(crate) fn new(unproven: bool, now: Time) -> Self {
         Activity {
             tx_packets: AtomicU64::new(0),
             tx_bytes: AtomicU64::new(0),
@@ -67,18 +64,16 @@ impl Activity {
             last_inner: AtomicTime::new(now),
             last_sent: AtomicTime::new(now),
             last_received: AtomicTime::new(now),
-            lane_sent: (0..lanes).map(|_| AtomicTime::new(now)).collect(),
             unanswered: AtomicTime::default(),
             unproven: AtomicBool::new(unproven),
             next_half: AtomicU32::new(0),
         }
     }
 
-    /// Inner packets left on a lane.
-    pub(crate) fn sent(&self, lane: LaneId, packets: u64, bytes: u64, now: Time) {
+    /// Inner packets left.
+    pub(crate) fn sent(&self, packets: u64, bytes: u64, now: Time) {
         self.tx_packets.fetch_add(packets, Relaxed);
         self.tx_bytes.fetch_add(bytes, Relaxed);
-        self.lane_sent[lane.index()].set(now);
         self.last_inner.set(now);
         self.last_sent.set(now);
         self.waits_for_answer(now);

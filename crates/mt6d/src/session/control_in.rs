@@ -54,7 +54,7 @@ impl Session {
                 .map(|()| Incoming::Done),
             None => Err(DropReason::Malformed),
         };
-        self.update_sender();
+        self.update_sender(env.now.boot);
         match outcome {
             Ok(Incoming::Done) if first_proof => Ok(Incoming::Established),
             Err(reason) if first_proof => {
@@ -114,15 +114,6 @@ impl Session {
             Control::ContextKnown { context } => {
                 self.send_contexts.known(context, now);
                 self.pairs_changed();
-            }
-            Control::Skip { lane, epoch } => {
-                let kept = self.lanes.get_mut(lane.index()).is_some_and(|l| l.skip(epoch, clock, env.host));
-                if kept {
-                    self.send_control(id, &Control::Skipped, env);
-                }
-            }
-            Control::Skipped => {
-                self.answered_reliable(id, |m| matches!(m, ReliableMessage::Skip { .. }));
             }
             Control::MtuProbe { size } => {
                 self.send_control(id, &Control::MtuProbed { size }, env);

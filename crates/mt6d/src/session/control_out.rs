@@ -1,27 +1,21 @@
 //! The way out, as far as it is the session's alone: control messages, and what is done about packets that need one.
 
 use super::contexts::{Form, Pair};
+use super::fast_out::LaneSender;
 use super::fast_out::{self, BUCKETS, Egress, OUTER};
 use super::seal;
-use super::{InnerMtu, LaneSender, Phase, Refusal, Session};
+use super::{InnerMtu, Lane, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
 use crate::host_interface::HostInterface;
-use crate::id::{EndpointId, Generation, LaneId};
+use crate::id::LaneId;
+use crate::time::Time;
 use wire::ecn::Ecn;
 use wire::virtio_net;
 
 /// Control messages are padded by up to this much where sizes are not padded anyway.
 const CONTROL_PADDING: u64 = 200;
-
-/// Where a control message leaves from, under which keys.
-#[derive(Clone, Copy)]
-pub(super) struct Origin {
-    pub(super) endpoint: EndpointId,
-    pub(super) lane: LaneId,
-    pub(super) generation: Generation,
-}
 
 impl Session {
     /// The inner MTUs, as routes would have them.
@@ -54,21 +48,24 @@ impl Session {
             self.send_control(id, &announcement, env);
             self.pairs_changed();
         }
-        self.update_sender();
+        self.update_sender(env.now.boot);
     }
 
     /// Brings the sending half up to date, after anything that may have changed what it uses.
-    pub(super) fn update_sender(&mut self) {
-        let Session { sender, lanes, generations, .. } = self;
-        for (to, lane) in sender.lanes.iter_mut().zip(lanes) {
-            let current = lane.current();
-            if to.as_ref().map(|l| l.endpoint) == current.map(|(_, id)| id) {
-                continue;
-            }
-            *to = current.and_then(|(slot, endpoint)| {
-                let generation = generations.iter().find(|g| g.number == slot.generation)?;
-                Some(LaneSender { endpoint, key: generation.sealing[lane.id.index()].clone() })
-            });
+    pub(super) fn update_sender(&mut self, now: Time) {
+        let Session { sender, lanes, clock, .. } = self;
+        let clock = clock.at(now);
+        let dead = |lane: &Lane| Some(lane.life.death).filter(|death| *death <= clock);
+        let usable = || lanes.usable(clock).map(|(lane, endpoint)| (endpoint, dead(lane)));
+        if !sender.lanes.iter().map(|lane| (lane.endpoint, lane.dead)).eq(usable()) {
+            sender.lanes.clear();
+            sender.lanes.extend(lanes.usable(clock).map(|(lane, endpoint)| LaneSender {
+                dead: dead(lane),
+                endpoint,
+                key: lane.sealing.clone(),
+                activity: lane.activity.clone(),
+                tickets: lane.tickets,
+            }));
         }
         if !std::sync::Arc::ptr_eq(&self.sender.contexts, self.send_contexts.known_ones()) {
             self.sender.contexts = self.send_contexts.known_ones().clone();
@@ -91,34 +88,30 @@ impl Session {
         if matches!(self.phase, Phase::Retiring { .. }) {
             return;
         }
-        self.update_sender();
-        // A responder's firewall lets in what comes on the lane that its openers went out on.
-        let lane = match self.phase {
-            Phase::Confirming => LaneId(0),
-            _ => self.sender.lane_for(env.host.random(0..=u64::from(u8::MAX)) as u32),
-        };
-        let Some((slot, endpoint)) = self.lanes[lane.index()].current() else { return };
-        let origin = Origin { endpoint, lane, generation: slot.generation };
         let now = env.now.boot;
-        self.activity.lane_sent[lane.index()].set(now);
+        self.update_sender(now);
+        // A responder's firewall lets in what comes on the lane that its openers went out on.
+        let first = self.lanes.get(LaneId::FIRST).and_then(Lane::endpoint);
+        let first = first.filter(|_| self.phase == Phase::Confirming);
+        let of_first = first.and_then(|id| self.sender.lanes.iter().find(|lane| lane.endpoint == id));
+        let any = || self.sender.lane_for(env.host.random(0..=u64::from(u32::MAX)) as u32, now);
+        let Some(lane) = of_first.or_else(any).cloned() else { return };
         self.activity.last_sent.set(now);
-        self.send_control_from(origin, id, message, size, env);
+        self.send_control_on(&lane, id, message, size, env);
     }
 
-    /// Sends a control message from a certain endpoint.
-    pub(super) fn send_control_from(
+    /// Sends a control message on a certain lane.
+    pub(super) fn send_control_on(
         &mut self,
-        origin: Origin,
+        lane: &LaneSender,
         id: u32,
         message: &Control,
         size: Option<u16>,
         env: &mut Env,
     ) {
-        let Origin { endpoint, lane, generation } = origin;
-        let keys = self.generation(generation).expect("keys outlive the endpoints that use them");
-        let (key, padding) = (&keys.sealing[lane.index()], self.terms.padding);
-        let egress =
-            Egress { endpoint, key, ecn: Ecn::NotEct, room: fast_out::room(self.path_mtu.get()), padding };
+        lane.activity.sent.set(env.now.boot);
+        let (room, padding) = (fast_out::room(self.path_mtu.get()), self.terms.padding);
+        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn: Ecn::NotEct, room, padding };
         let length = match size {
             Some(size) => usize::from(size) - OUTER - seal::OVERHEAD,
             None if padding == Padding::None => {
@@ -151,12 +144,12 @@ impl Session {
         size as u16
     }
 
-    /// Whether a datagram of ours, of which an ICMPv6 error quotes the beginning, left not long ago.
-    pub(crate) fn sent_recently(&self, lane: LaneId, generation: Generation, quoted: &[u8]) -> bool {
+    /// Whether a datagram of a lane of ours, of which an ICMPv6 error quotes the beginning, left on that lane not long ago:
+    /// no other lane's opens with its key.
+    pub(crate) fn sent_recently(&self, lane: LaneId, quoted: &[u8]) -> bool {
         const RECENT: u32 = 1 << 16;
-        let Some(generation) = self.generation(generation) else { return false };
-        let sealing = &generation.sealing[lane.index()];
-        let used = sealing.used();
-        sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
+        let Some(lane) = self.lanes.get(lane) else { return false };
+        let used = lane.sealing.used();
+        lane.sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
     }
 }

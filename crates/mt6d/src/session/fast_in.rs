@@ -1,4 +1,4 @@
-//! The receiving half of a session, one for each lane and its keys: data datagrams become inner packets
+//! The receiving half of a session, one for each lane: data datagrams become inner packets
 //! (docs/protocol.md, "Data"). What is not a packet is left to the session.
 
 use std::net::IpAddr;
@@ -12,6 +12,7 @@ use wire::flow;
 
 use super::activity::Activity;
 use super::contexts::{Pair, ReceiveContexts};
+use super::lane::LaneActivity;
 use super::seal::{COUNTER, OpeningKey};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
@@ -23,20 +24,25 @@ use crate::time::Time;
 const IPV6_HEADER: usize = 40;
 const IPV4_HEADER: usize = 20;
 
-/// The receiving half of a session, of one lane and generation of keys. One thread uses it, as a rule: its locks are
+/// The receiving half of a session, of one lane. One thread uses it, as a rule: its locks are
 /// taken once for all that came together.
 pub(crate) struct Receiver {
     pub(crate) peer: PeerId,
     pub(crate) session: SessionId,
-    opening: Mutex<Opening>,
+    pub(super) opening: Opening,
     pub(super) contexts: Arc<RwLock<ReceiveContexts>>,
-    remote_prefix: Ipv6Net,
-    activity: Arc<Activity>,
+    pub(super) remote_prefix: Ipv6Net,
+    pub(super) activity: Arc<Activity>,
+    pub(super) lane: Arc<LaneActivity>,
 }
 
-struct Opening {
-    key: OpeningKey,
-    admitted: Option<Admitted>,
+/// The key, and what goes with it.
+pub(super) struct Opening(Mutex<(OpeningKey, Option<Admitted>)>);
+
+impl Opening {
+    pub(super) fn new(key: OpeningKey) -> Self {
+        Opening(Mutex::new((key, None)))
+    }
 }
 
 /// Addresses that were found good last, and by which routes: a packet thread may have others than the node for a while.
@@ -51,18 +57,6 @@ struct Gate<'a> {
 }
 
 impl Receiver {
-    pub(super) fn new(
-        peer: PeerId,
-        session: SessionId,
-        key: OpeningKey,
-        contexts: Arc<RwLock<ReceiveContexts>>,
-        remote_prefix: Ipv6Net,
-        activity: Arc<Activity>,
-    ) -> Self {
-        let opening = Mutex::new(Opening { key, admitted: None });
-        Receiver { peer, session, opening, contexts, remote_prefix, activity }
-    }
-
     /// Opens datagrams where they lie, and delivers the inner packets. Where the contents lie that are the session's
     /// business is added to `punted`: control messages, and everything while it is unproven.
     pub(crate) fn receive(
@@ -74,8 +68,8 @@ impl Receiver {
         deliver: &mut dyn Deliver,
         punted: &mut Vec<Range<usize>>,
     ) {
-        let mut opening = self.opening.lock().unwrap_or_else(PoisonError::into_inner);
-        let Opening { key, admitted } = &mut *opening;
+        let mut opening = self.opening.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, admitted) = &mut *opening;
         let contexts = self.contexts.read().unwrap_or_else(PoisonError::into_inner);
         let unproven = self.activity.unproven.load(Relaxed);
         let mut gate = Gate { receiver: self, routes, contexts: &contexts, admitted };
@@ -104,6 +98,7 @@ impl Receiver {
         }
         if opened {
             self.activity.received(now);
+            self.lane.received(now);
         }
         if packets > 0 {
             self.activity.delivered(packets, bytes, now);

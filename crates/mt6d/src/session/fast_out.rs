@@ -5,6 +5,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use ipnet::Ipv6Net;
 use wire::ecn::{self, Ecn};
@@ -13,12 +14,13 @@ use wire::{flow, mss, virtio_net};
 
 use super::activity::Activity;
 use super::contexts::{self, Form, KnownContexts, Pair};
+use super::lane::{LaneActivity, Tickets};
 use super::path_mtu::BASE;
 use super::seal::{self, COUNTER, SealingKey, TAG};
 use crate::config::Padding;
 use crate::control::{self, Control};
 use crate::drops::DropReason;
-use crate::id::{EndpointId, LaneId};
+use crate::id::EndpointId;
 use crate::outbox::Outbox;
 use crate::overhead;
 use crate::time::Time;
@@ -51,15 +53,34 @@ pub struct InnerMtu {
 /// Where the datagrams of a lane leave from.
 #[derive(Clone)]
 pub(super) struct LaneSender {
+    /// When its time was over, if it is: then it is only used while no other works, and of those the last to die.
+    pub(super) dead: Option<i64>,
     pub(super) endpoint: EndpointId,
     pub(super) key: Arc<SealingKey>,
+    pub(super) activity: Arc<LaneActivity>,
+    pub(super) tickets: Tickets,
+}
+
+impl LaneSender {
+    /// Whether it is known to work: where nothing comes in, as behind a firewall that has not seen ours yet, nothing need
+    /// arrive either.
+    fn works(&self) -> bool {
+        self.activity.heard() && self.key.used() < seal::SOFT_LIMIT
+    }
+
+    /// The best of its draws.
+    fn draw(&self, seed: u64) -> u64 {
+        let Tickets { count, salt } = self.tickets;
+        let ticket = |n| mix(seed ^ salt.wrapping_add(u64::from(n)));
+        (0..count).map(ticket).max().unwrap_or(0)
+    }
 }
 
 /// The sending half of a session.
 #[derive(Clone)]
 pub(crate) struct Sender {
-    /// None where a lane has no endpoint yet.
-    pub(super) lanes: Vec<Option<LaneSender>>,
+    /// Those that are alive, and those that were.
+    pub(super) lanes: Vec<LaneSender>,
     pub(super) contexts: Arc<KnownContexts>,
     pub(super) padding: Padding,
     /// The largest outer packet that is known to arrive.
@@ -72,6 +93,9 @@ pub(crate) struct Sender {
     pub(super) whole: bool,
     pub(super) activity: Arc<Activity>,
 }
+
+/// For so long a flow keeps its lane, in microseconds.
+const MOMENT: u64 = 125_000;
 
 /// Where a datagram leaves from, and how long its inner part may be.
 pub(super) struct Egress<'a> {
@@ -112,8 +136,7 @@ impl Sender {
 
     /// Whether the other does just the same.
     pub(crate) fn is_same(&self, other: &Sender) -> bool {
-        let endpoints =
-            |s: &Sender| s.lanes.iter().map(|l| l.as_ref().map(|l| l.endpoint)).collect::<Vec<_>>();
+        let endpoints = |s: &Sender| s.lanes.iter().map(|l| (l.endpoint, l.dead)).collect::<Vec<_>>();
         self.is_of_same_session(other)
             && Arc::ptr_eq(&self.contexts, &other.contexts)
             && (self.path_mtu, self.stated_mtu) == (other.path_mtu, other.stated_mtu)
@@ -159,8 +182,7 @@ impl Sender {
 
         let full = self.padding == Padding::Full;
         let ecn = if full { Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
-        let id = self.lane_for(hash);
-        let Some(lane) = &self.lanes[id.index()] else { return drop(DropReason::NoSession) };
+        let Some(lane) = self.lane_for(hash, now) else { return drop(DropReason::NoSession) };
         let padding = self.padding;
         let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
 
@@ -168,19 +190,25 @@ impl Sender {
         if segmenter.largest_segment() > usize::from(limit) {
             return Err(Refusal::TooBig(limit));
         }
-        let (mut packets, mut bytes) = (0, 0);
-        let mut sealed = Ok(());
+        let (mut packets, mut bytes, mut length) = (0, 0, 0);
+        let mut failure = Ok(pair);
         while let Some(segment) = segmenter.next() {
-            sealed = self.segment(&egress, form, segment.head, segment.payload, outbox);
-            if sealed.is_err() {
-                break;
+            match self.segment(&egress, form, segment.head, segment.payload, outbox) {
+                Ok(sealed) => length = sealed,
+                Err(reason) => {
+                    failure = Err(Refusal::Drop(reason));
+                    break;
+                }
             }
             packets += 1;
             bytes += segment.len() as u64;
         }
-        self.activity.sent(id, packets, bytes, now);
-        sealed.map_err(Refusal::Drop)?;
-        Ok(pair)
+        self.activity.sent(packets, bytes, now);
+        lane.activity.sent.set(now);
+        if length > 0 {
+            lane.activity.length.store(length as u32, Relaxed);
+        }
+        failure
     }
 
     /// The inner MTU for packets of this form.
@@ -188,15 +216,24 @@ impl Sender {
         if self.whole && form.is_some() { self.stated_mtu } else { inner_mtu(self.stated_mtu, form) }
     }
 
-    /// Lanes that have an endpoint share the flows; a flow keeps its lane.
-    pub(super) fn lane_for(&self, hash: u32) -> LaneId {
-        let preferred = hash as usize % self.lanes.len();
-        if self.lanes[preferred].is_some() {
-            return LaneId(preferred as u8);
-        }
-        LaneId(self.lanes.iter().position(Option::is_some).unwrap_or(preferred) as u8)
+    /// The lane that a flow travels on for a moment: lanes draw for it, the highest draw wins. So a burst is not torn
+    /// apart, a lane is not a flow, and where one begins or ends no other goes on with what it carried.
+    pub(super) fn lane_for(&self, flow: u32, now: Time) -> Option<&LaneSender> {
+        // Flows change lanes at other instants.
+        let moment = (now.micros() + u64::from(flow) % MOMENT) / MOMENT;
+        let seed = u64::from(flow) << 32 ^ moment;
+        self.lanes.iter().max_by_key(|lane| {
+            let (works, draw) = (lane.works(), lane.draw(seed));
+            match lane.dead {
+                None if works => (3, 0, draw),
+                Some(death) if works => (2, death, 0),
+                None => (1, 0, draw),
+                Some(_) => (0, 0, draw),
+            }
+        })
     }
 
+    /// Seals one packet; the length of its datagram's inner part.
     fn segment(
         &self,
         egress: &Egress,
@@ -204,7 +241,7 @@ impl Sender {
         head: &[u8],
         payload: &[u8],
         outbox: &mut Outbox,
-    ) -> Result<(), DropReason> {
+    ) -> Result<usize, DropReason> {
         // What stands in the place of an IPv6 packet's first 40 bytes.
         let mut prefix = [0; 3 + 8];
         let (prefix, head): (&[u8], &[u8]) = match form {
@@ -231,7 +268,8 @@ impl Sender {
         if length > egress.room {
             return self.halves(egress, [prefix, head, payload], outbox);
         }
-        egress.seal(egress.padded(length), outbox, |inner| {
+        let padded = egress.padded(length);
+        egress.seal(padded, outbox, |inner| {
             let (first, rest) = inner.split_at_mut(prefix.len());
             first.copy_from_slice(prefix);
             let (second, rest) = rest.split_at_mut(head.len());
@@ -239,12 +277,13 @@ impl Sender {
             let (third, padding) = rest.split_at_mut(payload.len());
             third.copy_from_slice(payload);
             padding.fill(0);
-        })
+        })?;
+        Ok(padded)
     }
 
     /// Sends an inner packet that does not fit in two halves.
     #[cold]
-    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<(), DropReason> {
+    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<usize, DropReason> {
         let inner = parts.concat();
         let room = egress.room - control::HEADER - 1;
         if inner.len() > 2 * room {
@@ -252,15 +291,24 @@ impl Sender {
         }
         let id = self.activity.next_half();
         let (first, second) = inner.split_at(inner.len().div_ceil(2));
+        let mut padded = 0;
         for (part, bytes) in [(0, first), (1, second)] {
             let half = Control::Half { part, bytes };
-            egress.seal(egress.padded(half.length()), outbox, |inner| {
+            padded = egress.padded(half.length());
+            egress.seal(padded, outbox, |inner| {
                 let length = half.encode(id, inner);
                 inner[length..].fill(0);
             })?;
         }
-        Ok(())
+        Ok(padded)
     }
+}
+
+/// Spreads what differs in few bits over all (the finalizer of SplitMix64).
+fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ x >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ x >> 31
 }
 
 impl Egress<'_> {

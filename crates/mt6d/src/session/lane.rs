@@ -1,23 +1,26 @@
-//! A lane: the row of endpoints that one flow of a session moves along, opened early and closed late
-//! (docs/protocol.md, "Endpoints and epochs").
+//! The lanes of a session: each a pair of endpoints with keys of its own, opened ahead of its birth and closed behind its
+//! death (docs/protocol.md, "Lanes").
 //!
-//! Invariants: an endpoint is asked for before its epoch begins, but for the first and after a sleep, and closed after a
-//! later one that is open has begun. A lane goes back to an earlier epoch only if an end skips the one that it is in, and
-//! is never without an endpoint once its first is open, unless the peer skips it after all others are gone.
+//! Invariants: an endpoint is asked for before its lane is born, but for the first and after a sleep. One lane at least is
+//! alive at any time. Whether its endpoints could be opened, and datagrams come through, is another matter: where nothing has
+//! come yet on any lane that is alive, those stay open for a while that worked before.
 
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 
+use super::fast_in::Receiver;
+use super::seal::SealingKey;
+use crate::births::{Births, Life};
 use crate::host_interface::HostInterface;
-use crate::id::{EndpointId, Epoch, Generation, LaneId};
-use crate::schedule::Schedule;
+use crate::id::{EndpointId, LaneId};
+use crate::time::{AtomicTime, Time};
 
-/// A skip is kept for so many epochs ahead.
-const SKIPS_AHEAD: u64 = 4;
 /// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
 const LONGEST_RTT: i64 = 5_000;
 
-/// How long before its epoch and after its end an endpoint is open, in milliseconds.
+/// How long before its lane's birth and after its death an endpoint is open, in milliseconds.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Overlap {
     pub(crate) before: i64,
@@ -25,28 +28,70 @@ pub(crate) struct Overlap {
 }
 
 impl Overlap {
-    /// For a rotation interval and a round-trip time, both in milliseconds.
-    ///
-    /// A second before and three after outlast any scheduler stall; ten seconds before are enough for openers, skips
-    /// and rekeys whatever the interval.
-    pub(crate) fn new(interval: i64, rtt: i64) -> Self {
+    /// For a round-trip time in milliseconds. A second before and three after outlast any scheduler stall.
+    pub(crate) fn new(rtt: i64) -> Self {
         let rtt = rtt.min(LONGEST_RTT);
-        Overlap { before: interval.clamp(1_000, 10_000).max(rtt), after: (2 * rtt).max(3_000) }
+        Overlap { before: rtt.max(1_000), after: (2 * rtt).max(3_000) }
     }
 }
 
-/// An endpoint of the lane.
-#[derive(Debug, Clone)]
-pub(crate) struct Slot {
-    pub(crate) epoch: Epoch,
-    /// When its epoch begins, session clock in milliseconds.
-    pub(crate) start: i64,
-    pub(crate) generation: Generation,
+/// What the carrying of packets leaves behind on a lane; several threads may write it.
+#[derive(Debug)]
+pub(crate) struct LaneActivity {
+    /// When the last datagram left.
+    pub(crate) sent: AtomicTime,
+    /// How long the last inner part was that left and was a packet; zero if none did.
+    pub(crate) length: AtomicU32,
+    /// When something came for the first time.
+    heard: AtomicTime,
+}
+
+impl LaneActivity {
+    pub(crate) fn new() -> Self {
+        LaneActivity { sent: AtomicTime::default(), length: AtomicU32::new(0), heard: AtomicTime::default() }
+    }
+
+    /// Something opened that came on this lane.
+    pub(crate) fn received(&self, now: Time) {
+        if !self.heard() {
+            self.heard.set(now);
+        }
+    }
+
+    /// Whether something did.
+    pub(crate) fn heard(&self) -> bool {
+        self.heard.get() != Time::default()
+    }
+
+    /// Whether something has left since, so that the peer can have heard, too: what left before may not have come through a
+    /// firewall at the peer.
+    pub(crate) fn answered(&self) -> bool {
+        self.heard() && self.sent.get() > self.heard.get()
+    }
+}
+
+/// A lane and its endpoints.
+pub(crate) struct Lane {
+    pub(crate) life: Life,
     pub(crate) local: SocketAddrV6,
     pub(crate) remote: SocketAddrV6,
     pub(crate) state: State,
-    /// When to send an opener from it, session clock; none when sent or not wanted.
+    pub(crate) sealing: Arc<SealingKey>,
+    pub(crate) receiver: Arc<Receiver>,
+    pub(crate) activity: Arc<LaneActivity>,
+    /// When to see whether an opener is to be sent, session clock; none when there is no need.
     pub(crate) opener: Option<i64>,
+    /// How many were.
+    pub(crate) openers: u8,
+    /// Decides which flows travel on it ([`Sender`](super::Sender)).
+    pub(crate) tickets: Tickets,
+}
+
+/// How often a lane takes part in the draw for a flow, and what makes its draws its own.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Tickets {
+    pub(crate) count: u8,
+    pub(crate) salt: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,298 +100,155 @@ pub(crate) enum State {
     Opening(EndpointId),
     /// There.
     Open(EndpointId),
-    /// One of the ends could not open it: both stay where they are.
-    Skipped,
-}
-
-/// The endpoints of a lane, oldest first.
-pub(crate) struct Lane {
-    pub(crate) id: LaneId,
-    slots: VecDeque<Slot>,
-    /// Index of the slot that datagrams leave from.
-    current: Option<usize>,
-    next_epoch: Epoch,
-    next_start: i64,
-    /// Epochs that the peer skips and whose slot does not exist yet.
-    skips_ahead: Vec<Epoch>,
-    /// How often the lane has moved to another endpoint.
-    pub(crate) rotations: u64,
-    /// How many epochs were skipped.
-    pub(crate) skips: u64,
+    /// It could not be opened. The peer does not hear from it and leaves it alone.
+    Failed,
 }
 
 impl Lane {
-    /// A lane whose first slot will be of `epoch`.
-    pub(crate) fn new(id: LaneId, schedule: &Schedule, epoch: Epoch) -> Self {
-        Lane {
-            id,
-            slots: VecDeque::new(),
-            current: None,
-            next_epoch: epoch,
-            next_start: schedule.start(epoch, id),
-            skips_ahead: Vec::new(),
-            rotations: 0,
-            skips: 0,
-        }
-    }
-
-    /// The slot that datagrams leave from.
-    pub(crate) fn current(&self) -> Option<(&Slot, EndpointId)> {
-        let slot = &self.slots[self.current?];
-        match slot.state {
-            State::Open(id) => Some((slot, id)),
+    /// Its endpoint, if it is there.
+    pub(crate) fn endpoint(&self) -> Option<EndpointId> {
+        match self.state {
+            State::Open(id) => Some(id),
             _ => None,
         }
     }
 
-    /// The first epoch that has no slot yet.
-    pub(crate) fn next_epoch(&self) -> Epoch {
-        self.next_epoch
+    /// Whether it is between birth and death.
+    pub(crate) fn alive(&self, now: i64) -> bool {
+        self.life.birth <= now && now < self.life.death
     }
 
-    /// When the next epoch begins that has not begun at `now`.
-    pub(crate) fn next_start(&self, now: i64) -> i64 {
-        self.slots.iter().map(|s| s.start).find(|s| *s > now).unwrap_or(self.next_start)
+    fn closes(&self, alone: i64, overlap: Overlap) -> i64 {
+        let Life { death, .. } = self.life;
+        let until = if self.activity.heard() { death.max(alone) } else { death };
+        until.saturating_add(overlap.after)
     }
 
-    /// The oldest generation that a slot still uses.
-    pub(crate) fn oldest_generation(&self) -> Option<Generation> {
-        self.slots.iter().map(|s| s.generation).min()
+    fn close(&self, host: &mut HostInterface) {
+        if let State::Opening(id) | State::Open(id) = self.state {
+            host.close(id);
+        }
+    }
+}
+
+/// The lanes of a session, oldest first.
+pub(crate) struct Lanes {
+    births: Births,
+    lanes: VecDeque<Lane>,
+    /// Until when, on the session clock, nothing had come on any lane that was alive.
+    alone: i64,
+    /// How many have been born since the first.
+    pub(crate) born: u64,
+    /// How many endpoints could not be opened.
+    pub(crate) failed: u64,
+}
+
+impl Lanes {
+    pub(crate) fn new(births: Births) -> Self {
+        Lanes { births, lanes: VecDeque::new(), alone: i64::MIN, born: 0, failed: 0 }
     }
 
-    pub(crate) fn slots_mut(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.slots.iter_mut()
+    /// When the next lane is born that no endpoint was asked for yet.
+    pub(crate) fn next_birth(&self) -> i64 {
+        self.births.next_birth()
     }
 
-    /// Whether its first endpoint is open.
-    pub(crate) fn ready(&self) -> bool {
-        self.current.is_some()
-    }
-
-    /// Opens what is due, moves on, closes what is over. `make` asks for the slot of an epoch.
+    /// Opens what is due, closes what is over. `make` asks for the endpoint of a lane. `needed`: there is traffic, so that
+    /// something should come on each lane.
     pub(crate) fn poll(
         &mut self,
         now: i64,
         overlap: Overlap,
-        schedule: &Schedule,
+        needed: bool,
         host: &mut HostInterface,
-        mut make: impl FnMut(&mut HostInterface, Epoch, i64) -> Slot,
+        mut make: impl FnMut(&mut HostInterface, Life) -> Lane,
     ) {
-        if self.next_start.saturating_add(overlap.after) < now {
-            // After a sleep: nothing comes any more to the endpoints of epochs that are over.
-            self.next_epoch = self.next_epoch.max(schedule.current(self.id, now - overlap.after));
-            self.next_start = schedule.start(self.next_epoch, self.id);
+        if needed && !self.lanes.iter().any(|lane| lane.alive(now) && lane.activity.heard()) {
+            self.alone = now;
         }
-        while self.next_start.saturating_sub(overlap.before) <= now {
-            let mut slot = make(host, self.next_epoch, self.next_start);
-            if let Some(at) = self.skips_ahead.iter().position(|e| *e == self.next_epoch) {
-                self.skips_ahead.swap_remove(at);
-                self.skips += 1;
-                close(&mut slot, host);
+        let alone = self.alone;
+        self.lanes.retain(|lane| {
+            let stays = lane.closes(alone, overlap) > now;
+            if !stays {
+                lane.close(host);
             }
-            self.slots.push_back(slot);
-            self.next_epoch = self.next_epoch.next();
-            self.next_start = schedule.start(self.next_epoch, self.id);
+            stays
+        });
+        while self.births.next_birth().saturating_sub(overlap.before) <= now {
+            let life = self.births.draw();
+            // After a sleep nothing comes any more to those that are over.
+            if life.death.saturating_add(overlap.after) > now {
+                self.lanes.push_back(make(host, life));
+            }
         }
-        self.advance(now);
-        self.collect(now, overlap, host);
+        let born = self.lanes.iter().filter(|lane| lane.life.birth <= now).map(|lane| lane.life.lane.0);
+        self.born = born.fold(self.born, u64::max);
     }
 
-    /// When [`Lane::poll`] has something to do next, on the session clock.
+    /// When [`Lanes::poll`] has something to do next, or other lanes are alive, on the session clock.
     pub(crate) fn deadline(&self, now: i64, overlap: Overlap) -> i64 {
-        let opens = self.next_start.saturating_sub(overlap.before);
-        let starts = self.slots.iter().map(|s| s.start).find(|s| *s > now);
-        let closes = self.successor_of_oldest().map(|s| s.saturating_add(overlap.after));
-        let opener = self.slots.iter().filter_map(|s| s.opener).min();
-        [starts, closes, opener].into_iter().flatten().fold(opens, i64::min)
+        let times = |lane: &Lane| {
+            let Life { birth, death, .. } = lane.life;
+            [Some(birth), Some(death), lane.opener].into_iter().flatten().filter(|at| *at > now).min()
+        };
+        let closes = self.lanes.iter().map(|lane| lane.closes(self.alone, overlap));
+        let opens = self.births.next_birth().saturating_sub(overlap.before);
+        self.lanes.iter().filter_map(times).chain(closes).fold(opens, i64::min)
     }
 
-    /// An endpoint that was asked for is there. False if it is none of this lane's.
-    pub(crate) fn opened(&mut self, id: EndpointId, now: i64) -> bool {
-        let Some(slot) = self.slots.iter_mut().find(|s| s.state == State::Opening(id)) else { return false };
-        slot.state = State::Open(id);
-        self.advance(now);
-        true
+    /// An endpoint that was asked for is there. Whether it is one of these.
+    pub(crate) fn opened(&mut self, id: EndpointId) -> bool {
+        let lane = self.lanes.iter_mut().find(|lane| lane.state == State::Opening(id));
+        lane.map(|lane| lane.state = State::Open(id)).is_some()
     }
 
-    /// An endpoint could not be opened: its epoch, if it is one of this lane's.
-    pub(crate) fn open_failed(
-        &mut self,
-        id: EndpointId,
-        now: i64,
-        host: &mut HostInterface,
-    ) -> Option<Epoch> {
-        let slot = self.slots.iter_mut().find(|s| s.state == State::Opening(id))?;
-        close(slot, host);
-        let epoch = slot.epoch;
-        self.skips += 1;
-        self.advance(now);
-        Some(epoch)
+    /// An endpoint could not be opened: its lane, if it is one of these.
+    pub(crate) fn open_failed(&mut self, id: EndpointId, host: &mut HostInterface) -> Option<LaneId> {
+        let lane = self.lanes.iter_mut().find(|lane| lane.state == State::Opening(id))?;
+        lane.close(host);
+        lane.state = State::Failed;
+        self.failed += 1;
+        Some(lane.life.lane)
     }
 
-    /// The peer could not open its endpoint of `epoch`. False if that lies too far ahead to be kept.
-    pub(crate) fn skip(&mut self, epoch: Epoch, now: i64, host: &mut HostInterface) -> bool {
-        if let Some(slot) = self.slots.iter_mut().find(|s| s.epoch == epoch) {
-            if slot.state != State::Skipped {
-                self.skips += 1;
-                close(slot, host);
-            }
-            self.advance(now);
-        } else if (self.next_epoch..self.next_epoch + SKIPS_AHEAD).contains(&epoch)
-            && !self.skips_ahead.contains(&epoch)
-        {
-            self.skips_ahead.push(epoch);
-        }
-        epoch < self.next_epoch + SKIPS_AHEAD
+    /// Whether the endpoint that a session begins with is there.
+    pub(crate) fn ready(&self) -> bool {
+        let opening = |lane: &Lane| lane.life.lane == LaneId::FIRST && lane.endpoint().is_none();
+        self.births.next_birth() > i64::MIN && !self.lanes.iter().any(opening)
+    }
+
+    /// The lane of this number, unless it is over.
+    pub(crate) fn get(&self, lane: LaneId) -> Option<&Lane> {
+        self.lanes.iter().find(|l| l.life.lane == lane)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Lane> {
+        self.lanes.iter()
+    }
+
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Lane> {
+        self.lanes.iter_mut()
+    }
+
+    /// Those that were born and whose endpoint is there, with it.
+    pub(crate) fn usable(&self, now: i64) -> impl Iterator<Item = (&Lane, EndpointId)> {
+        let born = self.lanes.iter().filter(move |lane| lane.life.birth <= now);
+        born.filter_map(|lane| Some((lane, lane.endpoint()?)))
+    }
+
+    /// When a lane is born or dies next.
+    pub(crate) fn next_move(&self, now: i64) -> i64 {
+        let moves = self.lanes.iter().flat_map(|lane| [lane.life.birth, lane.life.death]);
+        moves.filter(|at| *at > now).fold(self.births.next_birth(), i64::min)
+    }
+
+    /// When the youngest is born that an endpoint was asked for.
+    pub(crate) fn latest_birth(&self) -> i64 {
+        self.lanes.iter().map(|lane| lane.life.birth).max().unwrap_or(i64::MIN)
     }
 
     /// Closes all.
     pub(crate) fn close(&mut self, host: &mut HostInterface) {
-        for slot in &mut self.slots {
-            close(slot, host);
-        }
-        self.slots.clear();
-        self.current = None;
-    }
-
-    fn advance(&mut self, now: i64) {
-        let open = |s: &Slot| matches!(s.state, State::Open(_));
-        let newest = self.slots.iter().rposition(|s| s.start <= now && open(s));
-        // A session clock that was put back a little does not lead back over a boundary.
-        let newest = newest.max(self.current.filter(|current| open(&self.slots[*current])));
-        if newest != self.current && self.current.is_some() && newest.is_some() {
-            self.rotations += 1;
-        }
-        self.current = newest;
-    }
-
-    /// Drops slots from the front that nothing can come to any more.
-    fn collect(&mut self, now: i64, overlap: Overlap, host: &mut HostInterface) {
-        while let Some(start) = self.successor_of_oldest()
-            && start.saturating_add(overlap.after) <= now
-        {
-            let mut oldest = self.slots.pop_front().expect("it has a successor");
-            close(&mut oldest, host);
-            self.current = self.current.and_then(|c| c.checked_sub(1));
-        }
-    }
-
-    /// When the slot began that took over from the oldest: one that is open.
-    fn successor_of_oldest(&self) -> Option<i64> {
-        let mut later = self.slots.iter().skip(1);
-        match self.slots.front()?.state {
-            State::Skipped => later.next().map(|s| s.start),
-            _ => later.find(|s| matches!(s.state, State::Open(_))).map(|s| s.start),
-        }
-    }
-}
-
-fn close(slot: &mut Slot, host: &mut HostInterface) {
-    if let State::Opening(id) | State::Open(id) = slot.state {
-        host.close(id);
-    }
-    slot.state = State::Skipped;
-    slot.opener = None;
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::host_interface::{Action, Purpose};
-    use crate::id::{PeerId, SessionId};
-    use proptest::prelude::*;
-    use std::collections::HashMap;
-    use std::net::Ipv6Addr;
-
-    const OVERLAP: Overlap = Overlap { before: 1_000, after: 3_000 };
-
-    fn slot(host: &mut HostInterface, epoch: Epoch, start: i64) -> Slot {
-        let at = |n: u128| SocketAddrV6::new(Ipv6Addr::from(n + u128::from(epoch.0)), 1024, 0, 0);
-        let (session, lane, generation) = (SessionId(1), LaneId(0), Generation(0));
-        let purpose = Purpose::Data { session, lane, generation, epoch };
-        let id = host.open(PeerId(0), purpose, at(0), Some(at(1 << 32)));
-        Slot {
-            epoch,
-            start,
-            generation,
-            local: at(0),
-            remote: at(1 << 32),
-            state: State::Opening(id),
-            opener: None,
-        }
-    }
-
-    /// Runs a lane for `seconds`; of the epochs in `busy` the endpoint cannot be opened. At each step every endpoint
-    /// that a peer with a clock up to `skew` off could use must be open.
-    fn run(key: [u8; 32], seconds: i64, busy: &[Epoch], skew: i64) -> Lane {
-        let schedule = Schedule::new(key, 1_000, 1);
-        let mut host = HostInterface::new(|| [0; 32]);
-        let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
-        let mut open = HashMap::new();
-        let mut now = 0;
-        while now < seconds * 1000 {
-            lane.poll(now, OVERLAP, &schedule, &mut host, slot);
-            while let Some(action) = host.next_action() {
-                match action {
-                    Action::Open { id, local, .. } => {
-                        let epoch = Epoch(u128::from(*local.ip()) as u64);
-                        if busy.contains(&epoch) {
-                            assert_eq!(lane.open_failed(id, now, &mut host), Some(epoch));
-                        } else {
-                            open.insert(id, epoch);
-                            assert!(lane.opened(id, now));
-                        }
-                    }
-                    Action::Close { id } => {
-                        open.remove(&id);
-                    }
-                    other => panic!("{other:?}"),
-                }
-            }
-            let usable = |at: i64| {
-                (0..=schedule.current(LaneId(0), at).0).rev().map(Epoch).find(|e| !busy.contains(e))
-            };
-            for at in [now - skew, now, now + skew] {
-                let epoch = usable(at).expect("epoch 0 is never busy");
-                assert!(open.values().any(|e| *e == epoch), "{now}: {epoch} is not open");
-            }
-            assert_eq!(lane.current().unwrap().0.epoch, usable(now).unwrap());
-            assert!(open.len() <= 6 + busy.len(), "{now}: {} are open", open.len());
-            now = lane.deadline(now, OVERLAP).max(now + 1);
-        }
-        lane
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(64))]
-        #[test]
-        fn the_endpoint_in_use_is_open_at_both_ends(key: [u8; 32], busy in proptest::collection::vec(1u64..60, 0..12)) {
-            let busy: Vec<Epoch> = busy.into_iter().map(Epoch).collect();
-            let lane = run(key, 60, &busy, 900);
-            prop_assert!(lane.rotations + lane.skips >= 58);
-        }
-    }
-
-    #[test]
-    fn the_peers_skips_count_before_and_after_the_slot_exists() {
-        let schedule = Schedule::new([1; 32], 1_000, 1);
-        let mut host = HostInterface::new(|| [0; 32]);
-        let mut lane = Lane::new(LaneId(0), &schedule, Epoch::FIRST);
-        assert!(lane.skip(Epoch(3), 0, &mut host));
-        assert!(!lane.skip(lane.next_epoch() + SKIPS_AHEAD, 0, &mut host), "too far ahead");
-        for now in 0..6_000 {
-            lane.poll(now, OVERLAP, &schedule, &mut host, slot);
-            while let Some(action) = host.next_action() {
-                if let Action::Open { id, .. } = action {
-                    lane.opened(id, now);
-                }
-            }
-            let expected = match schedule.current(LaneId(0), now) {
-                Epoch(3) => Epoch(2),
-                epoch => epoch,
-            };
-            assert_eq!(lane.current().unwrap().0.epoch, expected);
-        }
-        assert_eq!(lane.skips, 1);
+        self.lanes.drain(..).for_each(|lane| lane.close(host));
     }
 }

@@ -1,7 +1,7 @@
 //! A session: what two nodes have once a handshake is done (docs/protocol.md, "Session").
 //!
-//! It owns the session clock and schedule, a [`lane::Lane`] of endpoints for each lane, the keys of the current and
-//! (around a rekey) the next generation, and everything learned about the path. It is driven by [`Session::poll`]
+//! It owns the session clock, the [`lane::Lanes`] with their endpoints and keys, the secrets of the current and (around a
+//! rekey) the next generation, and everything learned about the path. It is driven by [`Session::poll`]
 //! (time), [`Session::send`] (inner packets), [`Receiver::receive`] and [`Session::receive`] (datagrams) and the host's
 //! word on endpoints. Its halves, [`Sender`] and [`Receiver`], carry packets on any thread.
 
@@ -28,12 +28,14 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
+use crate::births::{Births, Life};
 use crate::config::Padding;
 use crate::control::Control;
+use crate::endpoint::{self, Place};
 use crate::env::Env;
-use crate::handshake::{InitiatorState, SessionSecret};
-use crate::host_interface::HostInterface;
-use crate::id::{EndpointId, Epoch, Generation, LaneId, PeerId, SessionId};
+use crate::handshake::{InitiatorState, LaneSecret, SessionSecret};
+use crate::host_interface::{HostInterface, Purpose};
+use crate::id::{EndpointId, LaneId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::limit::Limit;
@@ -48,11 +50,11 @@ use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
 use contexts::{ReceiveContexts, SendContexts};
 pub(crate) use control_in::Incoming;
+use fast_in::Opening;
 pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
-use fast_out::LaneSender;
 pub(crate) use fast_out::{Refusal, Sender};
-use lane::Lane;
+use lane::{Lane, LaneActivity, Lanes, State, Tickets};
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
@@ -117,18 +119,17 @@ pub(crate) enum Health {
     Over,
 }
 
-/// The keys of one handshake, in use from `from_epoch` on.
-struct GenerationKeys {
-    number: Generation,
-    from_epoch: Epoch,
-    /// Of each lane.
-    sealing: Vec<Arc<SealingKey>>,
-    receivers: Vec<Arc<Receiver>>,
+/// What one handshake left: the secrets of all lanes that are born from some time on.
+struct Generation {
+    /// From when on, on the session clock.
+    from: i64,
+    sending: LaneSecret,
+    receiving: LaneSecret,
     local_address: Secret,
     remote_address: Secret,
 }
 
-/// What all generations of a session's keys have in common.
+/// What all lanes of a session have in common.
 struct Common {
     peer: PeerId,
     session: SessionId,
@@ -137,29 +138,50 @@ struct Common {
     activity: Arc<Activity>,
 }
 
-impl GenerationKeys {
-    fn new(
-        number: Generation,
-        from_epoch: Epoch,
-        secret: &SessionSecret,
-        terms: &Terms,
-        common: &Common,
-    ) -> Self {
-        let Common { peer, session, role, contexts, activity } = common;
-        let (cipher, role, other) = (terms.cipher, *role, role.other());
-        let sealing = |lane| SealingKey::new(cipher, &secret.data(role, lane), &secret.header(role, lane));
-        let receiver = |lane| {
-            let key = OpeningKey::new(cipher, &secret.data(other, lane), &secret.header(other, lane));
-            let prefix = terms.remote_prefix;
-            Receiver::new(*peer, *session, key, contexts.clone(), prefix, activity.clone())
-        };
-        GenerationKeys {
-            number,
-            from_epoch,
-            sealing: LaneId::all(terms.lanes).map(|lane| Arc::new(sealing(lane))).collect(),
-            receivers: LaneId::all(terms.lanes).map(|lane| Arc::new(receiver(lane))).collect(),
+impl Generation {
+    fn new(from: i64, secret: &SessionSecret, role: Role) -> Self {
+        Generation {
+            from,
+            sending: secret.lanes(role),
+            receiving: secret.lanes(role.other()),
             local_address: secret.address(role),
-            remote_address: secret.address(other),
+            remote_address: secret.address(role.other()),
+        }
+    }
+
+    /// Asks for the endpoint of a lane and makes its keys.
+    fn lane(&self, life: Life, terms: &Terms, common: &Common, host: &mut HostInterface) -> Lane {
+        let Common { peer, session, contexts, activity: of_session, .. } = common;
+        let number = life.lane;
+        let at = |key: &Secret, prefix| endpoint::derive(key, prefix, Place::Lane(number));
+        let local = at(&self.local_address, terms.local_prefix);
+        let remote = at(&self.remote_address, terms.remote_prefix);
+        let (data, header) = (self.sending.data(number), self.sending.header(number));
+        let sealing = SealingKey::new(terms.cipher, &data, &header);
+        let (data, header) = (self.receiving.data(number), self.receiving.header(number));
+        let opening = OpeningKey::new(terms.cipher, &data, &header);
+        let activity = Arc::new(LaneActivity::new());
+        let receiver = Receiver {
+            peer: *peer,
+            session: *session,
+            opening: Opening::new(opening),
+            contexts: contexts.clone(),
+            remote_prefix: terms.remote_prefix,
+            activity: of_session.clone(),
+            lane: activity.clone(),
+        };
+        let purpose = Purpose::Data { session: *session, lane: number };
+        Lane {
+            life,
+            local,
+            remote,
+            state: State::Opening(host.open(*peer, purpose, local, Some(remote))),
+            sealing: Arc::new(sealing),
+            receiver: Arc::new(receiver),
+            activity,
+            opener: None,
+            openers: 0,
+            tickets: Tickets { count: host.random(1..=4) as u8, salt: host.random(0..=u64::MAX - 1) },
         }
     }
 }
@@ -176,7 +198,6 @@ struct Reliable {
 enum ReliableMessage {
     Confirm,
     RekeyFirst(Vec<u8>),
-    Skip { lane: LaneId, epoch: Epoch },
 }
 
 /// Where a rekey stands.
@@ -187,14 +208,14 @@ enum Rekey {
     Asked {
         id: u32,
         pending: Option<InitiatorState>,
-        switch: Epoch,
+        switch: i64,
         until: Time,
     },
     /// Our answer waits for its confirmation.
     Answered {
         id: u32,
         answer: Vec<u8>,
-        generation: Option<GenerationKeys>,
+        generation: Option<Generation>,
         until: Time,
     },
     /// The peer has confirmed; it may not know yet that we know.
@@ -222,10 +243,9 @@ pub(crate) struct Session {
     /// What packets are sent with; see [`Session::update_sender`].
     sender: Sender,
     clock: SessionClock,
-    schedule: Schedule,
-    lanes: Vec<Lane>,
-    generations: Vec<GenerationKeys>,
-    next_generation: Generation,
+    lanes: Lanes,
+    /// Those that lanes yet to be born come from, oldest first.
+    generations: Vec<Generation>,
     send_contexts: SendContexts,
     /// Pairs whose packets travel with other addresses, if that was agreed on.
     rewriting: Option<Rewriting>,
@@ -282,13 +302,13 @@ impl Session {
         let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, cover } =
             new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
-        let schedule = Schedule::new(*secret.schedule(), interval, terms.lanes);
+        let schedule = secret.schedule();
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
         let ours = terms.stream.map(|(own, peer)| contexts::pair(own, peer));
         let theirs = terms.stream.map(|(own, peer)| contexts::pair(peer, own));
         let phase = if initiated_by == role { Phase::Confirming } else { Phase::Responding };
         let send_contexts = SendContexts::new(terms.contexts, ours, terms.rewrite);
-        let activity = Arc::new(Activity::new(terms.lanes, phase == Phase::Responding, now));
+        let activity = Arc::new(Activity::new(phase == Phase::Responding, now));
         let common = Common {
             peer,
             session: host.new_session(),
@@ -298,7 +318,7 @@ impl Session {
         };
         let path_mtu = PathMtu::new(terms.mtu, now);
         let sender = Sender {
-            lanes: vec![None; terms.lanes.into()],
+            lanes: Vec::new(),
             contexts: send_contexts.known_ones().clone(),
             padding: terms.padding,
             path_mtu: path_mtu.get(),
@@ -320,13 +340,14 @@ impl Session {
             learned,
             sender,
             clock,
-            lanes: LaneId::all(terms.lanes).map(|id| Lane::new(id, &schedule, Epoch::FIRST)).collect(),
-            schedule,
-            generations: vec![GenerationKeys::new(Generation(0), Epoch::FIRST, secret, &terms, &common)],
+            lanes: Lanes::new(Births::new(*schedule, interval, terms.lanes)),
+            generations: vec![Generation::new(i64::MIN, secret, role)],
             common,
-            next_generation: Generation(1),
             send_contexts,
-            rewriting: terms.rewrite.then(|| Rewriting::new(role, terms.local_prefix, terms.remote_prefix)),
+            rewriting: terms.rewrite.then(|| {
+                let schedule = Schedule::new(*schedule, interval);
+                Rewriting::new(role, terms.local_prefix, terms.remote_prefix, schedule)
+            }),
             reassembly: Reassembly::default(),
             rekey: Rekey::Idle,
             rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),
@@ -350,18 +371,18 @@ impl Session {
             );
         }
         session.poll_lanes(now, host);
-        session.update_sender();
+        session.update_sender(now);
         session
     }
 
     /// Whether it may carry what we send.
     pub(crate) fn may_send(&self) -> bool {
-        matches!(self.phase, Phase::Up | Phase::Confirming) && self.lanes.iter().any(Lane::ready)
+        matches!(self.phase, Phase::Up | Phase::Confirming) && self.lanes.ready()
     }
 
-    /// Whether all first endpoints are open.
+    /// Whether its first endpoint is open.
     pub(crate) fn ready(&self) -> bool {
-        self.lanes.iter().all(Lane::ready)
+        self.lanes.ready()
     }
 
     /// The answer goes out now: the session clock begins.
@@ -401,9 +422,7 @@ impl Session {
 
     /// Closes all endpoints. The session must not be used any more.
     pub(crate) fn close_endpoints(&mut self, host: &mut HostInterface) {
-        for lane in &mut self.lanes {
-            lane.close(host);
-        }
+        self.lanes.close(host);
         if let Some(rewriting) = &mut self.rewriting {
             rewriting.close(host);
         }
@@ -434,12 +453,11 @@ impl Session {
         let (clock, overlap) = (self.clock.at(now), self.overlap());
         let expired = self.send_contexts.expire(now);
         let rewriting = self.rewriting.as_mut()?;
-        let keys = |epoch| {
-            let generation = self.generations.iter().rfind(|g| g.from_epoch <= epoch);
-            let generation = generation.expect("keys outlive the endpoints that use them");
+        let keys = |start| {
+            let generation = generation(&self.generations, start);
             (generation.local_address.clone(), generation.remote_address.clone())
         };
-        rewriting.open(clock, overlap, &self.schedule, keys, host);
+        rewriting.open(clock, overlap, keys, host);
         if rewriting.changed || expired {
             let mut pairs: HashMap<Pair, bool> = self.send_contexts.pairs().collect();
             let theirs = self.common.contexts.read().unwrap_or_else(PoisonError::into_inner);
@@ -455,8 +473,8 @@ impl Session {
             rewriting.set_pairs(&pairs, now, host);
         }
         let in_use = in_use && self.phase == Phase::Up;
-        rewriting.send(in_use, &self.schedule, clock, now, host);
-        let (at, sends) = rewriting.deadline(clock, overlap, &self.schedule);
+        rewriting.send(in_use, clock, now, host);
+        let (at, sends) = rewriting.deadline(clock, overlap);
         let at = self.clock.time_of(at).max(now);
         Some(sends.map_or(at, |sends| at.min(sends)))
     }
@@ -468,51 +486,29 @@ impl Session {
     }
 
     /// An endpoint is open.
-    pub(crate) fn opened(&mut self, id: EndpointId, lane: LaneId, now: Time) {
-        let now_ms = self.clock.at(now);
-        self.lanes[lane.index()].opened(id, now_ms);
-        self.update_sender();
+    pub(crate) fn opened(&mut self, id: EndpointId, now: Time) {
+        self.lanes.opened(id);
+        self.update_sender(now);
     }
 
     /// An endpoint could not be opened. False if the session cannot go on: it is its first.
     #[must_use]
-    pub(crate) fn open_failed(
-        &mut self,
-        id: EndpointId,
-        lane: LaneId,
-        now: Time,
-        host: &mut HostInterface,
-    ) -> bool {
-        let now_ms = self.clock.at(now);
-        let Some(epoch) = self.lanes[lane.index()].open_failed(id, now_ms, host) else { return true };
-        if !self.lanes[lane.index()].ready() {
-            return false;
+    pub(crate) fn open_failed(&mut self, id: EndpointId, host: &mut HostInterface) -> bool {
+        self.lanes.open_failed(id, host) != Some(LaneId::FIRST)
+    }
+
+    /// Forgets secrets that nothing comes from any more.
+    fn forget_old_secrets(&mut self) {
+        let next =
+            self.rewriting.as_ref().map_or(i64::MAX, Rewriting::next_start).min(self.lanes.next_birth());
+        while self.generations.get(1).is_some_and(|second| second.from <= next) {
+            self.generations.remove(0);
         }
-        self.update_sender();
-        let message = ReliableMessage::Skip { lane, epoch };
-        let id = self.new_id();
-        self.send_reliably(
-            id,
-            message,
-            now,
-            Duration::from_millis(200),
-            now + self.terms.rotation * 2 + DEAD_AFTER,
-        );
-        true
     }
 
-    fn forget_old_keys(&mut self) {
-        let oldest = self.lanes.iter().filter_map(Lane::oldest_generation).min().unwrap_or_default();
-        self.generations.retain(|g| g.number >= oldest);
-    }
-
-    fn generation(&self, number: Generation) -> Option<&GenerationKeys> {
-        self.generations.iter().find(|g| g.number == number)
-    }
-
-    /// The receiving half of a lane, under the keys of a generation.
-    pub(crate) fn receiver(&self, lane: LaneId, generation: Generation) -> Option<&Arc<Receiver>> {
-        self.generation(generation)?.receivers.get(lane.index())
+    /// The receiving half of a lane.
+    pub(crate) fn receiver(&self, lane: LaneId) -> Option<&Arc<Receiver>> {
+        Some(&self.lanes.get(lane)?.receiver)
     }
 
     /// The sending half.
@@ -536,20 +532,28 @@ impl Session {
         self.reliable.len() < before
     }
 
-    /// The lanes as the status shows them: number, epoch, local and remote endpoint in use.
-    pub(crate) fn endpoints(&self) -> impl Iterator<Item = (LaneId, Epoch, SocketAddrV6, SocketAddrV6)> + '_ {
-        self.lanes.iter().filter_map(|l| l.current().map(|(s, _)| (l.id, s.epoch, s.local, s.remote)))
+    /// The lanes in use, as the status shows them: number, local and remote endpoint.
+    pub(crate) fn endpoints(
+        &self,
+        now: Time,
+    ) -> impl Iterator<Item = (LaneId, SocketAddrV6, SocketAddrV6)> + '_ {
+        let clock = self.clock.at(now);
+        let alive = self.lanes.usable(clock).filter(move |(lane, _)| lane.alive(clock));
+        alive.map(|(lane, _)| (lane.life.lane, lane.local, lane.remote))
     }
 
-    /// Until a lane moves next.
+    /// Until a lane is born or dies.
     pub(crate) fn next_rotation(&self, now: Time) -> Duration {
-        let now_ms = self.clock.at(now);
-        let next = self.lanes.iter().map(|l| l.next_start(now_ms)).min().unwrap_or(now_ms);
-        self.clock.time_of(next).since(now)
+        self.clock.time_of(self.lanes.next_move(self.clock.at(now))).since(now)
     }
 
-    /// Moves of all lanes, and epochs that were skipped.
+    /// How many lanes have been born since the first, and how many of ours had an endpoint that could not be opened.
     pub(crate) fn rotations(&self) -> (u64, u64) {
-        (self.lanes.iter().map(|l| l.rotations).sum(), self.lanes.iter().map(|l| l.skips).sum())
+        (self.lanes.born, self.lanes.failed)
     }
+}
+
+/// The generation that what begins at `start` on the session clock belongs to.
+fn generation(generations: &[Generation], start: i64) -> &Generation {
+    generations.iter().rfind(|g| g.from <= start).expect("the first holds from the beginning")
 }

@@ -1,16 +1,18 @@
 //! What a session does when its time has come.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::control_out::Origin;
-use super::lane::{Lane, Overlap, Slot, State};
-use super::{CONFIRM_WITHIN, Common, DEAD_AFTER, Health, Phase, ReliableMessage, Session, TICK, rekey};
+use super::fast_out::OUTER;
+use super::lane::Overlap;
+use super::{
+    CONFIRM_WITHIN, DEAD_AFTER, Health, Phase, ReliableMessage, Session, State, TICK, generation, rekey, seal,
+};
+use crate::config::Padding;
 use crate::control::Control;
-use crate::endpoint;
 use crate::env::Env;
-use crate::host_interface::{HostInterface, Purpose};
-use crate::id::{Epoch, LaneId};
-use crate::kdf::Secret;
+use crate::host_interface::HostInterface;
+use crate::id::{EndpointId, LaneId};
 use crate::time::Time;
 
 /// Data received and nothing sent for this long: padding is sent, so that the peer knows that we live.
@@ -25,6 +27,15 @@ const OPENER_AGAIN: Duration = Duration::from_secs(25);
 const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
 /// Openers that a responder sends before it is confirmed.
 const OPENERS_UNCONFIRMED: u8 = 3;
+/// Openers on a lane at most, while nothing is heard there.
+const OPENERS: u8 = 4;
+/// About so long after an opener comes the next, and the one after that as much later again; less where lanes live for
+/// less than four seconds.
+const OPENER_PAUSE: Duration = Duration::from_millis(250);
+/// An end that has nothing else to send on a lane opens it within this time from its birth.
+const LATEST_OPENER: Duration = Duration::from_secs(1);
+/// Of an opener, as an outer packet: what any message takes.
+const SMALLEST_OPENER: usize = 80;
 
 impl Session {
     /// Does what is due. The outcome, and when to be called again.
@@ -58,8 +69,8 @@ impl Session {
                 }
             }
         }
-        self.forget_old_keys();
-        self.update_sender();
+        self.forget_old_secrets();
+        self.update_sender(now);
         (health, self.deadline(now))
     }
 
@@ -73,14 +84,13 @@ impl Session {
     }
 
     pub(super) fn overlap(&self) -> Overlap {
-        let rtt = self.round_trip.smoothed().as_millis() as i64;
-        Overlap::new(self.schedule.interval_ms(), rtt)
+        Overlap::new(self.round_trip.smoothed().as_millis() as i64)
     }
 
     fn deadline(&self, now: Time) -> Time {
         let now_ms = self.clock.at(now);
         let overlap = self.overlap();
-        let lanes = self.lanes.iter().map(|l| self.clock.time_of(l.deadline(now_ms, overlap)));
+        let lanes = self.clock.time_of(self.lanes.deadline(now_ms, overlap));
         let phase = match self.phase {
             Phase::Retiring { until } => until,
             Phase::Up => self.path_mtu.deadline(),
@@ -89,90 +99,93 @@ impl Session {
         // What waits for the session to be one that may send is not due before.
         let due = self.reliable.iter().map(|r| r.next).chain(self.cover.map(|_| self.next_cover));
         let due = due.filter(|_| self.may_send());
-        lanes.chain(due).fold(self.next_tick.min(phase), Time::min).max(now)
+        due.fold(self.next_tick.min(phase).min(lanes), Time::min).max(now)
     }
 
     pub(super) fn poll_lanes(&mut self, now: Time, host: &mut HostInterface) {
-        let now_ms = self.clock.at(now);
-        let overlap = self.overlap();
+        let (clock, overlap) = (self.clock.at(now), self.overlap());
         let retiring = matches!(self.phase, Phase::Retiring { .. });
-        let Session { lanes, generations, terms, schedule, common: Common { peer, session, .. }, .. } = self;
-        for lane in lanes {
-            let id = lane.id;
-            lane.poll(now_ms, overlap, schedule, host, |host, epoch, start| {
-                let generation = generations
-                    .iter()
-                    .rfind(|g| g.from_epoch <= epoch)
-                    .expect("the first holds from epoch 0");
-                let at = |key: &Secret, prefix| endpoint::derive(key, prefix, epoch, id);
-                let local = at(&generation.local_address, terms.local_prefix);
-                let remote = at(&generation.remote_address, terms.remote_prefix);
-                let purpose =
-                    Purpose::Data { session: *session, lane: id, generation: generation.number, epoch };
-                let opener = if epoch == Epoch::FIRST {
-                    now_ms
-                } else {
-                    now_ms + host.random(overlap.before as u64 / 10..=overlap.before as u64 / 2) as i64
-                };
-                Slot {
-                    epoch,
-                    start,
-                    generation: generation.number,
-                    local,
-                    remote,
-                    state: State::Opening(host.open(*peer, purpose, local, Some(remote))),
-                    opener: (!retiring).then_some(opener),
-                }
-            });
-        }
+        let spread = (self.terms.rotation / 8).min(LATEST_OPENER).as_millis() as u64;
+        let needed = self.phase == Phase::Up && self.busy(now);
+        let Session { lanes, generations, terms, common, .. } = self;
+        lanes.poll(clock, overlap, needed, host, |host, life| {
+            let mut lane = generation(generations, life.birth).lane(life, terms, common, host);
+            let opener = match life.lane {
+                LaneId::FIRST => clock,
+                _ => life.birth.saturating_add(host.random(0..=spread) as i64),
+            };
+            lane.opener = (!retiring).then_some(opener);
+            lane
+        });
     }
 
-    /// Sends openers from all endpoints soon: a responder sends few before it knows that the peer is there.
+    /// Sends openers on all lanes soon: a responder sends few before it knows that the peer is there.
     pub(super) fn open_firewalls(&mut self, now: Time) {
-        let now_ms = self.clock.at(now);
-        for slot in self.lanes.iter_mut().flat_map(Lane::slots_mut) {
-            if matches!(slot.state, State::Open(_)) && slot.start <= now_ms {
-                slot.opener = Some(now_ms);
-            }
+        let clock = self.clock.at(now);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock)) {
+            lane.opener = Some(clock);
         }
     }
 
-    /// Sends the openers that are due from endpoints whose epoch is yet to come, so that the path's stateful
-    /// firewalls see the inside send first.
+    /// Sends the openers that are due: a lane is of use to the peer once it has heard from us there, and the path's stateful
+    /// firewalls must see the inside send.
     fn send_openers(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        let now_ms = self.clock.at(now);
+        let clock = self.clock.at(now);
         let wanted = self.busy(now);
+        let pause = (self.terms.rotation / 16).min(OPENER_PAUSE).as_millis() as u64;
+        self.update_sender(now);
         let mut due = Vec::new();
-        for lane in &mut self.lanes {
-            let lane_id = lane.id;
-            for slot in lane.slots_mut().filter(|s| s.opener.is_some_and(|at| at <= now_ms)) {
-                let State::Open(id) = slot.state else {
-                    slot.opener = Some(now_ms + 10);
-                    continue;
-                };
-                slot.opener = None;
-                match &mut self.phase {
-                    // From the first lane, which the initiator confirms on.
-                    Phase::Unconfirmed { openers }
-                        if lane_id == LaneId(0) && *openers < OPENERS_UNCONFIRMED =>
-                    {
-                        *openers += 1;
-                        slot.opener = Some(now_ms + 300 * i64::from(*openers));
-                    }
-                    Phase::Up | Phase::Confirming if wanted => {}
-                    Phase::Responding => {
-                        slot.opener = Some(now_ms + 10);
+        for lane in self.lanes.iter_mut().filter(|lane| lane.opener.is_some_and(|at| at <= clock)) {
+            lane.opener = None;
+            let Some(endpoint) = lane.endpoint() else {
+                lane.opener = (lane.state != State::Failed).then_some(clock + 10);
+                continue;
+            };
+            if !lane.alive(clock) {
+                continue;
+            }
+            match &mut self.phase {
+                // On the first lane, which the initiator confirms on.
+                Phase::Unconfirmed { openers }
+                    if lane.life.lane == LaneId::FIRST && *openers < OPENERS_UNCONFIRMED =>
+                {
+                    *openers += 1;
+                    lane.opener = Some(clock + 300 * i64::from(*openers));
+                }
+                Phase::Up | Phase::Confirming if wanted => {
+                    if lane.activity.answered() || lane.openers >= OPENERS {
                         continue;
                     }
-                    _ => continue,
+                    lane.openers += 1;
+                    let pause = u64::from(lane.openers) * pause;
+                    lane.opener = Some(clock + env.host.random(pause / 2..=pause * 2) as i64);
                 }
-                due.push(Origin { endpoint: id, lane: lane_id, generation: slot.generation });
+                Phase::Responding => {
+                    lane.opener = Some(clock + 10);
+                    continue;
+                }
+                _ => continue,
             }
+            due.push(endpoint);
         }
-        for origin in due {
-            self.send_control_from(origin, 0, &Control::Opener, None, env);
+        for endpoint in due {
+            self.send_opener(endpoint, env);
         }
+    }
+
+    /// Sends an opener, of a size that data has: where there is any.
+    fn send_opener(&mut self, endpoint: EndpointId, env: &mut Env) {
+        let Some(lane) = self.sender.lanes.iter().find(|lane| lane.endpoint == endpoint).cloned() else {
+            return;
+        };
+        let lengths = self.lanes.iter().map(|lane| lane.activity.length.load(Relaxed)).filter(|l| *l > 0);
+        let lengths: Vec<u32> = lengths.collect();
+        let size = (self.terms.padding == Padding::None && !lengths.is_empty()).then(|| {
+            let length = lengths[env.host.random(0..=lengths.len() as u64 - 1) as usize] as usize;
+            (length + OUTER + seal::OVERHEAD).clamp(SMALLEST_OPENER, self.path_mtu.get().into()) as u16
+        });
+        self.send_control_on(&lane, 0, &Control::Opener, size, env);
     }
 
     /// Repeats what was not answered, measures the path, rekeys, sends cover traffic.
@@ -193,7 +206,6 @@ impl Session {
             let control = match &message {
                 ReliableMessage::Confirm => Control::Confirm { clock },
                 ReliableMessage::RekeyFirst(noise) => Control::RekeyFirst(noise),
-                ReliableMessage::Skip { lane, epoch } => Control::Skip { lane: *lane, epoch: *epoch },
             };
             if matches!(message, ReliableMessage::Confirm) {
                 self.round_trip.asked(clock, now);
@@ -249,15 +261,13 @@ impl Session {
             }
         }
         if self.busy(now) {
-            for index in 0..self.lanes.len() {
-                if now.since(self.activity.lane_sent[index].get()) < OPENER_AGAIN {
-                    continue;
-                }
-                let lane = &self.lanes[index];
-                if let Some((slot, endpoint)) = lane.current() {
-                    let origin = Origin { endpoint, lane: lane.id, generation: slot.generation };
-                    self.send_control_from(origin, 0, &Control::Opener, None, env);
-                    self.activity.lane_sent[index].set(now);
+            let clock = self.clock.at(now);
+            let (random, again) = (&mut *env.host, OPENER_AGAIN.as_secs());
+            for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock) && lane.opener.is_none()) {
+                let again = Duration::from_secs(random.random(again / 2..=again));
+                if now.since(lane.activity.sent.get()) >= again {
+                    lane.opener = Some(clock);
+                    lane.openers = lane.openers.min(OPENERS - 1);
                 }
             }
         }

@@ -1,15 +1,14 @@
-//! New keys inside a session: the handshake's messages travel as control messages, and each lane changes to the new
-//! keys at an epoch whose endpoints are not open yet (docs/protocol.md, "Rekey").
+//! New keys inside a session: the handshake's messages travel as control messages, and lanes have the new keys that are
+//! born from some time on and not open yet (docs/protocol.md, "Rekey").
 
 use std::time::Duration;
 
-use super::{GenerationKeys, Rekey, Reliable, ReliableMessage, Session, Terms, seal};
+use super::{Generation, Rekey, Reliable, ReliableMessage, Session, Terms};
 use crate::control::Control;
 use crate::drops::DropReason;
 use crate::env::Env;
-use crate::handshake::{self, Occasion, Parties, SessionSecret};
+use crate::handshake::{self, Occasion, Parties};
 use crate::host_interface::HostInterface;
-use crate::id::{Epoch, Generation};
 use crate::keys::Role;
 use crate::offer::Offer;
 use crate::time::Time;
@@ -18,8 +17,8 @@ use crate::time::Time;
 const PATIENCE: Duration = Duration::from_secs(30);
 /// From the first message to the first endpoint under the new keys: time for retransmissions.
 const LEAD: Duration = Duration::from_secs(10);
-/// Epochs that a switch may lie behind the first that it could be at: lanes and clocks differ a little.
-const SOON: u64 = 16;
+/// A switch may lie so many milliseconds behind the first moment that it could be at.
+const SOON: i64 = 60_000;
 /// Generations that may be waiting or in use when another is asked for.
 const KEPT: usize = 3;
 /// A first message is repeated this often.
@@ -56,14 +55,10 @@ impl Session {
             _ => {}
         }
         let patience = if self.common.role == Role::L { Duration::ZERO } else { PATIENCE };
-        let old = now.since(self.keyed) >= due_after(&self.terms) + patience;
-        let margin = if self.common.role == Role::L { 0 } else { seal::SOFT_LIMIT / 8 };
-        let newest = self.generations.last().expect("there is always a generation");
-        let used = newest.sealing.iter().any(|sealing| sealing.used() >= seal::SOFT_LIMIT + margin);
-        if !(old || used) {
+        if now.since(self.keyed) < due_after(&self.terms) + patience {
             return;
         }
-        let switch = self.switch_epoch(now);
+        let switch = self.earliest_switch(now);
         offer.switch = Some(switch);
         let (message, pending) = handshake::initiate(parties, &Occasion::Rekey, &offer, host.fresh());
         let id = self.new_id();
@@ -113,7 +108,7 @@ impl Session {
             return true;
         }
         // A peer has one generation to come at a time, and one that begins soon.
-        let latest = self.switch_epoch(now) + SOON;
+        let latest = self.earliest_switch(now).saturating_add(SOON);
         if self.generations.len() > KEPT {
             return true;
         }
@@ -122,14 +117,14 @@ impl Session {
             return false;
         };
         let Some(switch) =
-            theirs.switch.filter(|epoch| *epoch <= latest && self.not_opened(*epoch, now + LEAD / 5))
+            theirs.switch.filter(|switch| *switch <= latest && self.not_opened(*switch, now + LEAD / 5))
         else {
             return true;
         };
         let (answer, secret) = answering.answer(&offer);
         self.reliable.retain(|r| !matches!(r.message, ReliableMessage::RekeyFirst(_)));
         self.send_control(id, &Control::RekeyAnswer(&answer), env);
-        let generation = Some(self.next_keys(switch, &secret));
+        let generation = Some(Generation::new(switch, &secret, self.common.role));
         self.rekey = Rekey::Answered { id, answer, generation, until: now + LEAD };
         true
     }
@@ -145,7 +140,7 @@ impl Session {
         self.rekey = Rekey::Idle;
         // Too late, and its endpoints are open under the old keys: try anew.
         if self.not_opened(switch, now) {
-            let generation = self.next_keys(switch, &secret);
+            let generation = Generation::new(switch, &secret, self.common.role);
             self.change_keys(generation, now);
             self.send_reliably(id, ReliableMessage::Confirm, now, Duration::from_millis(250), now + LEAD);
         }
@@ -157,7 +152,7 @@ impl Session {
         match &mut self.rekey {
             Rekey::Answered { id: known, generation, .. } if *known == id => {
                 let generation = generation.take().expect("taken once, below");
-                if !self.not_opened(generation.from_epoch, now) {
+                if !self.not_opened(generation.from, now) {
                     self.rekey = Rekey::Idle;
                     return false;
                 }
@@ -170,33 +165,31 @@ impl Session {
         }
     }
 
-    fn next_keys(&mut self, switch: Epoch, secret: &SessionSecret) -> GenerationKeys {
-        let number = self.next_generation;
-        self.next_generation = Generation(number.0.wrapping_add(1));
-        GenerationKeys::new(number, switch, secret, &self.terms, &self.common)
-    }
-
-    fn change_keys(&mut self, generation: GenerationKeys, now: Time) {
+    fn change_keys(&mut self, generation: Generation, now: Time) {
         self.generations.push(generation);
         self.keyed = now;
         self.rekeys += 1;
     }
 
-    /// The first epoch whose endpoints will not be open, on any lane, before there was time for a handshake.
-    fn switch_epoch(&self, now: Time) -> Epoch {
-        let mut epoch = self.lanes.iter().map(super::Lane::next_epoch).max().unwrap_or(Epoch(1));
-        while !self.not_opened(epoch, now + LEAD + self.round_trip.smoothed() * 2) {
-            epoch = epoch.next();
-        }
-        epoch
+    /// The first moment from which on nothing begins that will be open before there was time for a handshake.
+    fn earliest_switch(&self, now: Time) -> i64 {
+        let handshake = LEAD + self.round_trip.smoothed() * 2;
+        self.clock
+            .at(now + handshake)
+            .saturating_add(self.overlap().before)
+            .max(self.latest())
+            .saturating_add(1)
     }
 
-    /// Whether no lane opens its endpoint of `epoch` before `then`.
-    fn not_opened(&self, epoch: Epoch, then: Time) -> bool {
-        let (then, before) = (self.clock.at(then), self.overlap().before);
-        self.lanes.iter().all(|lane| {
-            epoch >= lane.next_epoch() && self.schedule.start(epoch, lane.id).saturating_sub(before) > then
-        })
+    /// Whether nothing opens before `then` that begins at the switch or later.
+    fn not_opened(&self, switch: i64, then: Time) -> bool {
+        switch.saturating_sub(self.overlap().before) > self.clock.at(then) && switch > self.latest()
+    }
+
+    /// When what begins last of all that is open begins.
+    fn latest(&self) -> i64 {
+        let rewriting = self.rewriting.as_ref().map_or(i64::MIN, super::Rewriting::latest_start);
+        self.lanes.latest_birth().max(rewriting)
     }
 }
 
@@ -206,6 +199,7 @@ mod tests {
     use crate::config::Padding;
     use crate::deliver::Discard;
     use crate::env::Identity;
+    use crate::handshake::SessionSecret;
     use crate::id::PeerId;
     use crate::keys::{PairKeys, PrivateKey};
     use crate::offer::Cipher;
@@ -272,7 +266,7 @@ mod tests {
         let (mut outbox, routes) = (Outbox::new(), Routes::default());
         let mut begin = |host: &mut HostInterface, id: u32, ms: u64| {
             let now = Now { boot: BEGIN + Duration::from_millis(ms), unix_ms: 0 };
-            let switch = offer(Some(session.switch_epoch(now.boot)));
+            let switch = offer(Some(session.earliest_switch(now.boot)));
             let (noise, _) = handshake::initiate(&at_them, &Occasion::Rekey, &switch, host.fresh());
             let env = &mut Env {
                 own: &own,

@@ -13,7 +13,7 @@ use super::contexts::{Pair, addresses};
 use super::lane::Overlap;
 use crate::endpoint;
 use crate::host_interface::{Action, HostInterface, Rewrite};
-use crate::id::{Epoch, LaneId};
+use crate::id::Epoch;
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::schedule::Schedule;
@@ -21,8 +21,6 @@ use crate::time::Time;
 
 /// From when the peer knows a pair until packets of it come.
 const MARGIN: Duration = Duration::from_secs(1);
-/// The lane whose epochs hold.
-const LANE: LaneId = LaneId(0);
 
 /// An epoch in which packets are taken, and the keys that its addresses come from: ours, and the peer's.
 struct KeyedEpoch {
@@ -46,6 +44,7 @@ pub(super) struct Rewriting {
     role: Role,
     local_prefix: Ipv6Net,
     remote_prefix: Ipv6Net,
+    schedule: Schedule,
     epochs: VecDeque<KeyedEpoch>,
     next_epoch: Epoch,
     /// By the address of our host and that of the peer's.
@@ -57,11 +56,12 @@ pub(super) struct Rewriting {
 }
 
 impl Rewriting {
-    pub(super) fn new(role: Role, local_prefix: Ipv6Net, remote_prefix: Ipv6Net) -> Self {
+    pub(super) fn new(role: Role, local_prefix: Ipv6Net, remote_prefix: Ipv6Net, schedule: Schedule) -> Self {
         Rewriting {
             role,
             local_prefix,
             remote_prefix,
+            schedule,
             epochs: VecDeque::new(),
             next_epoch: Epoch::FIRST,
             pairs: HashMap::new(),
@@ -70,23 +70,24 @@ impl Rewriting {
         }
     }
 
-    /// Begins to take packets in the epochs that are due, and ends it in those that are over. `keys` are those of an epoch.
+    /// Begins to take packets in the epochs that are due, and ends it in those that are over. `keys` are those of an epoch that
+    /// begins at that time.
     pub(super) fn open(
         &mut self,
         now: i64,
         overlap: Overlap,
-        schedule: &Schedule,
-        keys: impl Fn(Epoch) -> (Secret, Secret),
+        keys: impl Fn(i64) -> (Secret, Secret),
         host: &mut HostInterface,
     ) {
-        let start = |epoch| schedule.start(epoch, LANE);
+        let Rewriting { schedule, .. } = self;
+        let start = |epoch| schedule.start(epoch);
         if start(self.next_epoch).saturating_add(overlap.after) < now {
             // After a sleep: nothing comes any more in epochs that are over.
-            self.next_epoch = self.next_epoch.max(schedule.current(LANE, now - overlap.after));
+            self.next_epoch = self.next_epoch.max(schedule.current(now - overlap.after));
         }
         while start(self.next_epoch).saturating_sub(overlap.before) <= now {
             let epoch = self.next_epoch;
-            let keyed = KeyedEpoch { epoch, start: start(epoch), keys: keys(epoch) };
+            let keyed = KeyedEpoch { epoch, start: start(epoch), keys: keys(start(epoch)) };
             for (pair, hosts) in &mut self.pairs {
                 let outer = outer(self.role, self.local_prefix, self.remote_prefix, &keyed, pair);
                 hosts.outer.push_back(outer);
@@ -131,16 +132,9 @@ impl Rewriting {
 
     /// Whether packets leave is up to the session: they do while it is `in_use`, with the addresses of the epoch that is
     /// current.
-    pub(super) fn send(
-        &mut self,
-        in_use: bool,
-        schedule: &Schedule,
-        clock: i64,
-        now: Time,
-        host: &mut HostInterface,
-    ) {
+    pub(super) fn send(&mut self, in_use: bool, clock: i64, now: Time, host: &mut HostInterface) {
         self.in_use = in_use.then(|| self.in_use.unwrap_or(now));
-        let current = schedule.current(LANE, clock);
+        let current = self.schedule.current(clock);
         let at = self.epochs.iter().position(|keyed| keyed.epoch == current);
         for (pair, hosts) in &mut self.pairs {
             let since = self.in_use.zip(hosts.known).map(|(one, other)| one.max(other));
@@ -157,14 +151,24 @@ impl Rewriting {
     }
 
     /// When there is something to do next, on the session clock and by the time.
-    pub(super) fn deadline(&self, now: i64, overlap: Overlap, schedule: &Schedule) -> (i64, Option<Time>) {
-        let opens = schedule.start(self.next_epoch, LANE).saturating_sub(overlap.before);
+    pub(super) fn deadline(&self, now: i64, overlap: Overlap) -> (i64, Option<Time>) {
+        let opens = self.next_start().saturating_sub(overlap.before);
         let closes = self.epochs.get(1).map(|second| second.start.saturating_add(overlap.after));
         let starts = self.epochs.iter().map(|epoch| epoch.start).find(|start| *start > now);
         let waits = self.pairs.values().filter(|hosts| hosts.sending.is_none());
         let since = waits.filter_map(|hosts| self.in_use.zip(hosts.known));
         let sends = since.map(|(one, other)| one.max(other) + MARGIN).min();
         ([starts, closes].into_iter().flatten().fold(opens, i64::min), sends)
+    }
+
+    /// When the next epoch begins whose keys were not asked for yet, on the session clock.
+    pub(super) fn next_start(&self) -> i64 {
+        self.schedule.start(self.next_epoch)
+    }
+
+    /// When the last epoch begins in which packets are taken, or will be.
+    pub(super) fn latest_start(&self) -> i64 {
+        self.epochs.back().map_or(i64::MIN, |epoch| epoch.start)
     }
 
     /// Forgets all pairs.
@@ -220,25 +224,25 @@ mod tests {
     }
 
     impl End {
-        fn new(role: Role) -> Self {
+        fn new(role: Role, schedule: &Schedule) -> Self {
             let prefixes = ["2001:db8:a1::/64", "2001:db8:b1::/64"].map(|text| text.parse().unwrap());
             let [local, remote] = if role == Role::L { prefixes } else { [prefixes[1], prefixes[0]] };
             End {
-                rewriting: Rewriting::new(role, local, remote),
+                rewriting: Rewriting::new(role, local, remote, schedule.clone()),
                 host: HostInterface::new(|| [0; 32]),
                 taken: HashSet::new(),
                 sent: HashMap::new(),
             }
         }
 
-        fn poll(&mut self, now: i64, schedule: &Schedule, pairs: &HashMap<Pair, bool>) {
+        fn poll(&mut self, now: i64, pairs: &HashMap<Pair, bool>) {
             let keys = [1, 2].map(|n| Secret::new([n; 32]));
             let own = usize::from(self.rewriting.role == Role::H);
             let keys = |_| (keys[own].clone(), keys[1 - own].clone());
             let time = Time::from_micros(now as u64 * 1_000);
-            self.rewriting.open(now, OVERLAP, schedule, keys, &mut self.host);
+            self.rewriting.open(now, OVERLAP, keys, &mut self.host);
             self.rewriting.set_pairs(pairs, time, &mut self.host);
-            self.rewriting.send(true, schedule, now, time, &mut self.host);
+            self.rewriting.send(true, now, time, &mut self.host);
             while let Some(action) = self.host.next_action() {
                 match action {
                     Action::AddRewrite(Rewrite { outer, .. }) => assert!(self.taken.insert(outer)),
@@ -255,15 +259,15 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(32))]
         #[test]
         fn what_one_end_sends_the_other_takes(key: [u8; 32], interval in 1_000u64..20_000, skew in 0i64..900) {
-            let schedule = Schedule::new(key, interval, 1);
-            let (mut one, mut other) = (End::new(Role::L), End::new(Role::H));
+            let schedule = Schedule::new(key, interval);
+            let (mut one, mut other) = (End::new(Role::L, &schedule), End::new(Role::H, &schedule));
             let hosts = ("fd00:a::1".parse().unwrap(), "fd00:b::1".parse().unwrap());
             let at_one = HashMap::from([(pair(hosts.0, hosts.1), true)]);
             let at_other = HashMap::from([(pair(hosts.1, hosts.0), true)]);
             let mut used = HashSet::new();
             for now in (1_000..60_000).step_by(50) {
-                one.poll(now, &schedule, &at_one);
-                other.poll(now + skew, &schedule, &at_other);
+                one.poll(now, &at_one);
+                other.poll(now + skew, &at_other);
                 for (from, to) in [(&one, &other), (&other, &one)] {
                     for (local, remote) in from.sent.values() {
                         prop_assert!(to.taken.contains(&(*remote, *local)), "{now}");
@@ -272,7 +276,7 @@ mod tests {
                 }
             }
             prop_assert!(used.len() as u64 >= 60_000 / interval);
-            one.poll(60_000, &schedule, &HashMap::new());
+            one.poll(60_000, &HashMap::new());
             prop_assert!(one.sent.is_empty() && one.taken.is_empty());
         }
     }

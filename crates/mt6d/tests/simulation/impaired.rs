@@ -142,7 +142,7 @@ fn a_quarter_of_all_ports_is_taken() {
             stream_both_ways(&mut network, 10);
             network.run_s(2 * MINUTE);
             network.assert_all_arrived();
-            assert!(network.status(A).skips > 0, "{} skips", network.status(A).skips);
+            assert!([A, B].into_iter().any(|site| network.status(site).skips > 0));
             assert!(network.status(A).session.unwrap().age > Duration::from_secs(2 * MINUTE));
         }
     }

@@ -294,9 +294,9 @@ fn cover_traffic_keeps_its_rate() {
             network.run_s(20);
             let data = network.flows.iter().map(|f| f.sent.len()).sum::<usize>() - data;
             let others = network.observer.count - before - data as u64;
-            // Openers and probes come on top: three an epoch and a few more, from each end.
+            // Openers and probes come on top: about three for each lane, and three lanes are born in a second.
             let expected = u64::from(cover) * 20 * 2;
-            assert!((expected - 2..expected + 90).contains(&others), "{others} of {expected}");
+            assert!((expected - 2..expected + 260).contains(&others), "{others} of {expected}");
         }
     }
 }

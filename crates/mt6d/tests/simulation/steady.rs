@@ -50,8 +50,8 @@ fn nothing_is_lost_over_fifty_rotations() {
             network.run_s(52 * rotation);
             network.assert_all_arrived();
             let status = network.status(A);
-            assert!(status.rotations >= 50 * u64::from(lanes), "{} rotations", status.rotations);
-            assert_eq!(status.lanes.len(), usize::from(lanes));
+            assert!(status.rotations >= 25 * u64::from(lanes), "{} rotations", status.rotations);
+            assert!(!status.lanes.is_empty());
             assert_eq!(status.skips, 0);
             assert!(
                 status.session.unwrap().age >= Duration::from_secs(50 * rotation),
@@ -83,8 +83,8 @@ fn stays(network: &Network, size: usize) -> HashMap<(SocketAddrV6, SocketAddrV6)
 }
 
 #[test]
-fn both_ends_move_at_the_same_instant_and_never_come_back() {
-    for (lanes, drift) in [(1, 0), (4, 0), (1, 200)] {
+fn both_ends_move_and_never_come_back() {
+    for (lanes, drift) in [(1, 0), (3, 0), (3, 200)] {
         let mut network = Network::pair(5);
         network.configure(|peer| {
             peer.rotation = Duration::from_secs(1);
@@ -106,18 +106,44 @@ fn both_ends_move_at_the_same_instant_and_never_come_back() {
         }
         // 1,000 bytes are in a context after the first packets.
         let stays = stays(&network, 1000 + 39);
-        assert!(stays.len() >= 2 * 95 * usize::from(lanes), "{} endpoints", stays.len() / 2);
-        let mut moves = 0;
+        assert!(stays.len() >= 2 * 80 * usize::from(lanes), "{} endpoints", stays.len() / 2);
         for ((source, destination), (first, last)) in &stays {
+            // Five gaps, and a quarter and one more of the mean life.
+            assert!(last - first < 6_300_000, "{source} stayed for {} ms", (last - first) / 1000);
             let (their_first, their_last) = stays[&(*destination, *source)];
-            if last - first > 400_000 {
-                moves += 1;
-                assert!(first.abs_diff(their_first) < 15_000, "moved in at {first} and {their_first}");
-                assert!(last.abs_diff(their_last) < 15_000, "moved out at {last} and {their_last}");
-            }
+            let between = their_first.saturating_sub(1_000_000)..their_last + 1_000_000;
+            assert!(between.contains(first), "in use at {first}, by the other end at {between:?}");
         }
-        assert!(moves >= 2 * 90 * usize::from(lanes));
     }
+}
+
+/// Where traffic moves from one flow to the next at one instant, the two are linked, whatever their addresses.
+#[test]
+fn where_one_lane_ends_no_other_begins() {
+    let mut network = Network::pair(23);
+    network.observer.keeps = true;
+    network.start();
+    network.establish();
+    for (from, to) in [(A, B), (B, A)] {
+        network.send(from, to, Stream::udp().of(200).every_ms(20));
+    }
+    network.run_s(1_000);
+    network.assert_all_arrived();
+    let mut stays: Vec<_> = stays(&network, 200 + 39).into_values().collect();
+    stays.sort_unstable();
+    let ends: Vec<u64> =
+        stays.iter().map(|(_, last)| *last).filter(|last| *last < network.now - 20_000_000).collect();
+    // How many flows begin within a second behind an end, and how many would by chance.
+    let begins = |from: u64, to: u64| stays.iter().filter(|(first, _)| (from..to).contains(first)).count();
+    let behind: usize = ends.iter().map(|end| begins(*end, end + 1_000_000)).sum();
+    let later: usize = (5..15)
+        .map(|s| ends.iter().map(|e| begins(e + s * 1_000_000, e + (s + 1) * 1_000_000)).sum::<usize>())
+        .sum();
+    let (behind, chance) = (behind as f64 / ends.len() as f64, later as f64 / 10.0 / ends.len() as f64);
+    assert!(
+        (0.8..1.25).contains(&(behind / chance)),
+        "{behind} flows begin behind an end, {chance} by chance"
+    );
 }
 
 #[test]
@@ -210,9 +236,9 @@ fn endpoints_and_calls_stay_few() {
     let wakeups = network.sites[A].wakeups;
     network.sites[A].most_endpoints = 0;
     network.run_s(60);
-    // Five endpoints for each lane, and the rendezvous ones.
+    // A lane is open for five seconds, and sixteen are born in each, but by chance; and there are the rendezvous ones.
     let endpoints = network.sites[A].most_endpoints;
-    assert!(endpoints <= 5 * 16 + 16, "{endpoints} endpoints");
+    assert!(endpoints <= 8 * 16 + 16, "{endpoints} endpoints");
     let wakeups = (network.sites[A].wakeups - wakeups) / 60;
     assert!(wakeups <= 16 * 8, "{wakeups} calls a second");
 }
