@@ -83,7 +83,7 @@ impl Births {
 }
 
 /// `-ln((x + 1) / 2^64)` in units of 2^-16, in integers alone: both ends must agree on every bit.
-fn exponential(x: u64) -> u64 {
+pub(crate) fn exponential(x: u64) -> u64 {
     let y = u128::from(x) + 1;
     let whole = y.ilog2();
     if whole == 64 {

@@ -217,11 +217,11 @@ mod tests {
         let (answer, secret_b) = answering.answer(&offer(2));
         let (got, secret_a) = pending.finish(&answer).unwrap();
         assert_eq!(got, offer(2));
-        let (at_a, at_b) = (secret_a.lanes(Role::L), secret_b.lanes(Role::L));
-        assert_eq!(at_a.data(LaneId(3)), at_b.data(LaneId(3)));
-        assert_ne!(at_a.data(LaneId(3)), at_b.data(LaneId(4)));
-        assert_ne!(at_a.data(LaneId(3)), secret_b.lanes(Role::H).data(LaneId(3)));
-        assert_ne!(at_a.data(LaneId(3)), at_b.header(LaneId(3)));
+        let (lanes_a, lanes_b) = (secret_a.lanes(Role::L), secret_b.lanes(Role::L));
+        assert_eq!(lanes_a.data(LaneId(3)), lanes_b.data(LaneId(3)));
+        assert_ne!(lanes_a.data(LaneId(3)), lanes_b.data(LaneId(4)));
+        assert_ne!(lanes_a.data(LaneId(3)), secret_b.lanes(Role::H).data(LaneId(3)));
+        assert_ne!(lanes_a.data(LaneId(3)), lanes_b.header(LaneId(3)));
         assert_eq!(secret_a.address(Role::H), secret_b.address(Role::H));
         assert_eq!(secret_a.schedule(), secret_b.schedule());
 

@@ -17,12 +17,14 @@ use sha2::Sha256;
 use snow::Builder;
 use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
 
+use crate::births::{self, Births, Life};
 use crate::config::Padding;
 use crate::drops::DropReason;
-use crate::endpoint;
+use crate::endpoint::{self, Place};
 use crate::envelope::{self, Claim, Kind};
 use crate::handshake::{self, Occasion, Parties, SessionSecret};
 use crate::id::{Epoch, LaneId};
+use crate::kdf::expand;
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::Offer;
 use crate::rendezvous::{self, Rendezvous};
@@ -41,6 +43,8 @@ fn the_published_vectors_are_what_the_implementation_does() {
         "rewrite": rewrites(),
         "epoch": epochs(),
         "current": currents(),
+        "wait": waits(),
+        "life": lives(),
         "rendezvous": meetings(),
         "offer": offers(),
         "handshake": handshakes(),
@@ -65,16 +69,13 @@ fn the_published_vectors_are_what_the_implementation_does() {
 /// `reference/vectors.py` computes all of it anew from the document alone, in another language.
 #[test]
 fn an_independent_implementation_agrees() {
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../reference/vectors.py");
-    let run = match std::process::Command::new("python3").arg("-B").arg(script).output() {
-        Ok(run) => run,
-        Err(error) => {
-            assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs python3: {error}");
-            eprintln!("skipped: needs python3: {error}");
-            return;
-        }
-    };
-    assert!(run.status.success(), "{}", String::from_utf8_lossy(&[run.stdout, run.stderr].concat()));
+    run("vectors.py");
+}
+
+/// So does what the document says of births and deaths, which it draws as the document says.
+#[test]
+fn what_births_and_deaths_tell_is_what_the_document_says() {
+    run("lanes.py");
 }
 
 #[test]
@@ -84,6 +85,20 @@ fn both_documents_explain_every_drop_reason() {
             assert!(document.contains(&format!("| `{}` |", reason.name())), "{}", reason.name());
         }
     }
+}
+
+/// Runs a program of `reference`, which has to agree.
+fn run(program: &str) {
+    let program = format!("{}/../../reference/{program}", env!("CARGO_MANIFEST_DIR"));
+    let run = match std::process::Command::new("python3").arg("-B").arg(program).output() {
+        Ok(run) => run,
+        Err(error) => {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs python3: {error}");
+            eprintln!("skipped: needs python3: {error}");
+            return;
+        }
+    };
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&[run.stdout, run.stderr].concat()));
 }
 
 /// What is put in, and what comes out.
@@ -141,7 +156,7 @@ fn pairs() -> Vec<Value> {
             let dh = StaticSecret::from(*pair.a.as_bytes())
                 .diffie_hellman(&X25519Public::from(*pair.b.public().as_bytes()));
             let psk = pair.psk.as_ref().map_or([0; 32], |p| *p.as_bytes());
-            let (ps, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/2 pair"), &[dh.to_bytes(), psk].concat());
+            let (ps, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/3 pair"), &[dh.to_bytes(), psk].concat());
             let tiers = Tier::ALL.map(|tier| {
                 json!({
                     "tier": tier.number(),
@@ -167,31 +182,31 @@ fn pairs() -> Vec<Value> {
 fn endpoints() -> Vec<Value> {
     let key = counting(0x60);
     [
-        ("2001:db8::/32", 1, 0),
-        ("2001:db8:a1::/48", 2, 0),
-        ("2001:db8:a1:b2::/64", 3, 0),
-        ("2001:db8:a1:b2::/64", 3, 15),
-        ("2001:db8:a1:b2::/64", 4_294_967_297, 1),
-        ("2001:db8:a1:b2:c3::/80", 5, 0),
-        ("2001:db8:a1:b2:c3:d4:e5::/112", 6, 0),
-        // Half of this prefix's last 256 addresses are reserved (RFC 2526): some epochs take a second try.
-        ("2001:db8:a1:b2:fdff:ffff:ffff::/112", EPOCH_OF_A_RETRY, 0),
+        ("2001:db8::/32", 1),
+        ("2001:db8:a1::/48", 2),
+        ("2001:db8:a1:b2::/64", 3),
+        ("2001:db8:a1:b2::/64", 4_294_967_297),
+        ("2001:db8:a1:b2:c3::/80", 5),
+        ("2001:db8:a1:b2:c3:d4:e5::/112", 6),
+        // Half of this prefix's last 256 addresses are reserved (RFC 2526): some numbers take a second try.
+        ("2001:db8:a1:b2:fdff:ffff:ffff::/112", NUMBER_OF_A_RETRY),
     ]
-    .map(|(prefix, epoch, lane)| {
-        let at = endpoint::derive(&key, net(prefix), Epoch(epoch), LaneId(lane));
-        let given =
-            json!({ "address_key": hex::encode(key), "prefix": prefix, "epoch": epoch, "lane": lane });
-        case(given, place(at))
+    .map(|(prefix, number)| {
+        let [of_lane, of_epoch] = [Place::Lane(LaneId(number)), Place::Epoch(Epoch(number))]
+            .map(|place| endpoint::derive(&key, net(prefix), place));
+        assert_eq!(of_lane, of_epoch);
+        let given = json!({ "address_key": hex::encode(key), "prefix": prefix, "number": number });
+        case(given, place(of_lane))
     })
     .into()
 }
 
-/// An epoch whose first host part is reserved in the last prefix of [`endpoints`].
-const EPOCH_OF_A_RETRY: u64 = 122;
+/// A number whose first host part is reserved in the last prefix of [`endpoints`].
+const NUMBER_OF_A_RETRY: u64 = 361;
 
 #[test]
 fn one_endpoint_takes_a_second_try() {
-    let first = crate::kdf::prf(&counting(0x60), &[b"endpoint", &EPOCH_OF_A_RETRY.to_be_bytes(), &[0], &[0]]);
+    let first = crate::kdf::prf(&counting(0x60), &[b"endpoint", &NUMBER_OF_A_RETRY.to_be_bytes(), &[0]]);
     assert!(u16::from_be_bytes([first[14], first[15]]) >= 0xff80);
 }
 
@@ -235,15 +250,13 @@ fn place(at: std::net::SocketAddrV6) -> Value {
 fn epochs() -> Vec<Value> {
     let key = counting(0x80);
     let mut cases = Vec::new();
-    for (interval, lanes) in [(1_000, 1), (10_000, 3), (3_599_999, 16)] {
-        let schedule = Schedule::new(key, interval, lanes);
-        for (lane, epoch) in [(0, 1), (0, 2), (lanes - 1, 1), (lanes - 1, 1_000_000)] {
-            let given = json!({
-                "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "epoch": epoch,
-            });
-            let (epoch, lane) = (Epoch(epoch), LaneId(lane));
-            let then =
-                json!({ "jitter": schedule.jitter(epoch, lane), "start": schedule.start(epoch, lane) });
+    for interval in [1_000, 10_000, 3_599_999] {
+        let schedule = Schedule::new(key, interval);
+        for epoch in [1, 2, 1_000_000] {
+            let given =
+                json!({ "schedule_key": hex::encode(key), "interval": interval, "epoch": epoch });
+            let epoch = Epoch(epoch);
+            let then = json!({ "jitter": schedule.jitter(epoch), "start": schedule.start(epoch) });
             cases.push(case(given, then));
         }
     }
@@ -252,17 +265,43 @@ fn epochs() -> Vec<Value> {
 
 fn currents() -> Vec<Value> {
     let key = counting(0x80);
-    let (interval, lanes, lane) = (10_000, 4, 3);
-    let schedule = Schedule::new(key, interval, lanes);
-    let start = schedule.start(Epoch(7), LaneId(lane));
+    let interval = 10_000;
+    let schedule = Schedule::new(key, interval);
+    let start = schedule.start(Epoch(7));
     [-1, 0, start - 1, start, start + 5_000, 1_000_000_000]
         .map(|now| {
-            let given = json!({
-                "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes, "lane": lane, "now": now,
-            });
-            case(given, json!({ "epoch": schedule.current(LaneId(lane), now).0 }))
+            let given = json!({ "schedule_key": hex::encode(key), "interval": interval, "now": now });
+            case(given, json!({ "epoch": schedule.current(now).0 }))
         })
         .into()
+}
+
+fn waits() -> Vec<Value> {
+    [0, 1, 2, 0x1234_5678_9abc_def0, 1 << 62, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX]
+        .map(|x: u64| case(json!({ "x": format!("{x:016x}") }), json!({ "wait": births::exponential(x) })))
+        .into()
+}
+
+fn lives() -> Vec<Value> {
+    let key = counting(0x80);
+    [(1_000, 16), (10_000, 1), (10_000, 3), (3_599_999, 2)]
+        .map(|(interval, lanes)| {
+            let given = json!({ "schedule_key": hex::encode(key), "interval": interval, "lanes": lanes });
+            let (births, deaths): (Vec<i64>, Vec<i64>) =
+                first_lives(key, interval, lanes, 40).map(|life| (birth(&life), life.death)).unzip();
+            case(given, json!({ "births": births, "deaths": deaths }))
+        })
+        .into()
+}
+
+fn first_lives(key: [u8; 32], interval: u64, lanes: u8, count: usize) -> impl Iterator<Item = Life> {
+    let mut births = Births::new(key, interval, lanes);
+    std::iter::repeat_with(move || births.draw()).take(count)
+}
+
+/// That of the first lane is 0 in the document, which says besides that it has always been alive.
+fn birth(life: &Life) -> i64 {
+    if life.lane == LaneId::FIRST { 0 } else { life.birth }
 }
 
 const UNIX_MS: u64 = 1_800_000_000_000;
@@ -338,7 +377,7 @@ fn answering_offer() -> Offer {
 }
 
 fn offers() -> Vec<Value> {
-    let switch = Offer { switch: Some(Epoch(77)), ..first_offer() };
+    let switch = Offer { switch: Some(77_000), ..first_offer() };
     let rewrite = Offer { rewrite: true, ..first_offer() };
     [smallest_offer(), first_offer(), answering_offer(), switch, rewrite]
         .map(|offer| {
@@ -360,7 +399,7 @@ fn stated(offer: &Offer) -> Value {
         "stream": offer.stream,
         "contexts": offer.contexts,
         "observed": offer.observed,
-        "switch": offer.switch.map(|epoch| epoch.0),
+        "switch": offer.switch,
         "rewrite": offer.rewrite.then_some(true),
     })
 }
@@ -417,7 +456,7 @@ fn handshake(initiator: Role) -> (Value, SessionSecret) {
         seal(Kind::First { receiver: initiator.other(), at }, &first_nonce, &claimed, first_size);
     let answer_datagram = seal(Kind::Answer { first: &first_nonce }, &answer_nonce, &answer, answer_size);
     let ends = (&parties(initiator), &parties(initiator.other()));
-    let prologue = [b"sidestep/2 contact", at_a.publics.as_slice(), &claim().to_bytes()].concat();
+    let prologue = [b"sidestep/3 contact", at_a.publics.as_slice(), &claim().to_bytes()].concat();
     let (k1, k2, hash) =
         split(ends, &prologue, &first_ephemeral, &answer_ephemeral, (&first_offer(), &answering_offer())).2;
 
@@ -457,7 +496,7 @@ fn rekeys() -> Vec<Value> {
     let a = Parties { own: &pair.a, peer: &publics_b, psk, pair: &at_a };
     let b = Parties { own: &pair.b, peer: &publics_a, psk, pair: &at_b };
     let (initiator, responder) = if at_a.role == Role::L { (a, b) } else { (b, a) };
-    let first_offer = Offer { switch: Some(Epoch(77)), ..smallest_offer() };
+    let first_offer = Offer { switch: Some(77_000), ..smallest_offer() };
     let (mut first_rng, first_ephemeral) = ephemeral(3);
     let (mut answer_rng, answer_ephemeral) = ephemeral(4);
 
@@ -471,7 +510,7 @@ fn rekeys() -> Vec<Value> {
         "good for nothing else"
     );
 
-    let prologue = [b"sidestep/2 rekey".as_slice(), &at_a.publics].concat();
+    let prologue = [b"sidestep/3 rekey".as_slice(), &at_a.publics].concat();
     let offers = (&first_offer, &smallest_offer());
     let (first_again, answer_again, (k1, k2, hash)) =
         split((&initiator, &responder), &prologue, &first_ephemeral, &answer_ephemeral, offers);
@@ -541,19 +580,23 @@ fn sessions() -> Vec<Value> {
             let (handshake, secret) = handshake(initiator);
             let part = |name: &str| handshake["then"][name].as_str().unwrap().to_owned();
             let ikm = hex::decode(part("k1") + &part("k2") + &part("h")).unwrap();
-            let (ex, _) = Hkdf::<Sha256>::extract(Some(b"sidestep/2 session"), &ikm);
-            let lanes = [0, 1, 15].map(LaneId).map(|lane| {
+            let (ex, from_ex) = Hkdf::<Sha256>::extract(Some(b"sidestep/3 session"), &ikm);
+            let (lh, hl) = (secret.lanes(Role::L), secret.lanes(Role::H));
+            let lanes = [0, 1, 4_294_967_297].map(LaneId).map(|lane| {
                 json!({
                     "lane": lane.0,
-                    "data_lh": hex::encode(*secret.data(Role::L, lane)),
-                    "data_hl": hex::encode(*secret.data(Role::H, lane)),
-                    "header_lh": hex::encode(*secret.header(Role::L, lane)),
-                    "header_hl": hex::encode(*secret.header(Role::H, lane)),
+                    "data_lh": hex::encode(*lh.data(lane)),
+                    "data_hl": hex::encode(*hl.data(lane)),
+                    "header_lh": hex::encode(*lh.header(lane)),
+                    "header_hl": hex::encode(*hl.header(lane)),
                 })
             });
+            let of_lanes = |direction: &[u8]| hex::encode(*expand(&from_ex, &[b"lanes", direction]));
             let given = json!({ "k1": part("k1"), "k2": part("k2"), "h": part("h") });
             let then = json!({
                 "ex": hex::encode(ex),
+                "lanes_lh": of_lanes(b"LH"),
+                "lanes_hl": of_lanes(b"HL"),
                 "address_key_l": hex::encode(*secret.address(Role::L)),
                 "address_key_h": hex::encode(*secret.address(Role::H)),
                 "schedule_key": hex::encode(*secret.schedule()),
@@ -564,19 +607,18 @@ fn sessions() -> Vec<Value> {
         .into()
 }
 
-/// Where the two ends of a session are, epoch by epoch.
+/// Where the two ends of a session are, lane by lane.
 fn paths() -> Vec<Value> {
     let (_, secret) = handshake(Role::L);
     let (prefix_l, prefix_h, interval, lanes) = ("2001:db8:a1::/64", "2001:db8:f1::/48", 10_000, 2);
-    let schedule = Schedule::new(*secret.schedule(), interval, lanes);
-    let steps: Vec<Value> = LaneId::all(lanes)
-        .flat_map(|lane| (0..4).map(move |epoch| (lane, Epoch(epoch))))
-        .map(|(lane, epoch)| {
-            let at = |role, prefix| place(endpoint::derive(&secret.address(role), net(prefix), epoch, lane));
+    let steps: Vec<Value> = first_lives(*secret.schedule(), interval, lanes, 12)
+        .map(|life| {
+            let lane = Place::Lane(life.lane);
+            let at = |role, prefix| place(endpoint::derive(&secret.address(role), net(prefix), lane));
             json!({
-                "lane": lane.0,
-                "epoch": epoch.0,
-                "start": (epoch > Epoch::FIRST).then(|| schedule.start(epoch, lane)),
+                "lane": life.lane.0,
+                "birth": birth(&life),
+                "death": life.death,
                 "endpoint_l": at(Role::L, prefix_l),
                 "endpoint_h": at(Role::H, prefix_h),
             })
@@ -591,5 +633,5 @@ fn paths() -> Vec<Value> {
         "interval": interval,
         "lanes": lanes,
     });
-    vec![case(given, json!({ "epochs": steps }))]
+    vec![case(given, json!({ "lanes": steps }))]
 }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{case, handshake};
 use crate::control::{Control, Decoded};
-use crate::id::{Epoch, LaneId};
+use crate::id::LaneId;
 use crate::keys::Role;
 use crate::offer::Cipher;
 use crate::session::seal::{COUNTER, SealingKey, TAG};
@@ -96,14 +96,6 @@ pub(super) fn controls() -> Vec<Value> {
             Control::Context { context: 1, retires: 0, source, destination },
         ),
         case("context_known", 1, json!({ "context": 1 }), 0, Control::ContextKnown { context: 1 }),
-        case(
-            "skip",
-            9,
-            json!({ "lane": 3, "epoch": 77 }),
-            0,
-            Control::Skip { lane: LaneId(3), epoch: Epoch(77) },
-        ),
-        case("skipped", 9, json!({}), 0, Control::Skipped),
         case("mtu_probe", 10, json!({ "size": 1400 }), 100, Control::MtuProbe { size: 1400 }),
         case("mtu_probed", 10, json!({ "size": 1400 }), 0, Control::MtuProbed { size: 1400 }),
         case("round_trip", 11, json!({ "clock": 123_456 }), 0, Control::RoundTrip { clock: 123_456 }),
@@ -120,7 +112,7 @@ pub(super) fn controls() -> Vec<Value> {
     ]
 }
 
-/// What `L` sends on lane 1 of a session, in this order; and the inner packets in it.
+/// What `L` sends on the first lane of a session, in this order; and the inner packets in it.
 pub(super) fn sent() -> Vec<(u32, Vec<u8>)> {
     let (source, destination) = context_pair();
     let announcement = Control::Context { context: 1, retires: 0, source, destination };
@@ -143,7 +135,7 @@ pub(super) fn sent() -> Vec<(u32, Vec<u8>)> {
 /// What the datagrams of [`sent`] deliver.
 pub(super) const DELIVERED: [&str; 7] = [ELIDED, CONTEXT, FULL, IPV4, IPV4, FULL, ELIDED];
 
-pub(super) const LANE: LaneId = LaneId(1);
+pub(super) const LANE: LaneId = LaneId::FIRST;
 
 pub(super) fn sealed() -> Vec<Value> {
     [Cipher::Aes256Gcm, Cipher::ChaCha20Poly1305].into_iter().flat_map(sealed_with).collect()
@@ -151,7 +143,8 @@ pub(super) fn sealed() -> Vec<Value> {
 
 pub(super) fn sealed_with(cipher: Cipher) -> Vec<Value> {
     let (_, secret) = handshake(Role::L);
-    let (data, header) = (secret.data(Role::L, LANE), secret.header(Role::L, LANE));
+    let keys = secret.lanes(Role::L);
+    let (data, header) = (keys.data(LANE), keys.header(LANE));
     let key = SealingKey::new(cipher, &data, &header);
     let mut cases = Vec::new();
     for (counter, inner) in sent() {

@@ -13,7 +13,7 @@ use crate::deliver::{Deliver, Discard};
 use crate::drops::DropReason;
 use crate::env::{Env, Identity};
 use crate::host_interface::{Action, HostInterface};
-use crate::id::{EndpointId, Generation, LaneId, PeerId};
+use crate::id::{EndpointId, PeerId};
 use crate::keys::{PrivateKey, Role};
 use crate::offer::Cipher;
 use crate::outbox::Outbox;
@@ -65,7 +65,7 @@ impl End {
         let terms = Terms {
             cipher,
             rotation: std::time::Duration::from_secs(10),
-            lanes: LANE.0 + 1,
+            lanes: 1,
             padding: Padding::None,
             local_prefix: if at_l { prefix_l } else { prefix_h },
             remote_prefix: if at_l { prefix_h } else { prefix_l },
@@ -89,10 +89,8 @@ impl End {
             cover: 0,
         };
         let mut session = Session::begin(new, NOW, &mut host);
-        for lane in LaneId::all(LANE.0 + 1) {
-            let Some(Action::Open { id, .. }) = host.next_action() else { panic!("one endpoint a lane") };
-            session.opened(id, lane, NOW);
-        }
+        let Some(Action::Open { id, .. }) = host.next_action() else { panic!("the first lane's endpoint") };
+        session.opened(id, NOW);
         if !at_l {
             session.answered(NOW);
         }
@@ -108,7 +106,7 @@ impl End {
         let routes =
             Routes::new([(PeerId(0), everywhere.as_slice())], "2001:db8:ffff::/64".parse().unwrap(), []);
         let End { session, host, outbox } = self;
-        let receiver = session.receiver(LANE, Generation(0)).unwrap().clone();
+        let receiver = session.receiver(LANE).unwrap().clone();
         let (before, mut punted) = (session.activity.drops.get(), Vec::new());
         receiver.receive(&mut arena, &received, &routes, NOW, delivered, &mut punted);
         let (own, now) = (&identity(), Now { boot: NOW, unix_ms: 0 });
@@ -155,26 +153,22 @@ fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
         end.send(CONTEXT);
     }
     let (_, secret) = handshake(Role::L);
-    let answers = SealingKey::new(cipher, &secret.data(Role::H, LANE), &secret.header(Role::H, LANE));
+    let keys = secret.lanes(Role::H);
+    let answers = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
     let known = datagrams::control(&Control::ContextKnown { context: 1 }, 1, 0);
     let mut datagram = [&[0; COUNTER], known.as_slice(), &[0; TAG]].concat();
     assert!(answers.seal(&mut datagram));
     end.receive(&datagram, &mut Delivered::default()).unwrap();
     end.send(CONTEXT);
 
-    let mut keys: Vec<OpeningKey> = LaneId::all(LANE.0 + 1)
-        .map(|lane| OpeningKey::new(cipher, &secret.data(Role::L, lane), &secret.header(Role::L, lane)))
-        .collect();
+    let keys = secret.lanes(Role::L);
+    let mut key = OpeningKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
     let mut inners = Vec::new();
     for (batch, bytes) in end.outbox.batches() {
         for datagram in bytes.chunks(batch.segment) {
-            // Flows choose their lanes; the other lane's key does not open them.
-            for key in &mut keys {
-                let mut copy = datagram.to_vec();
-                if let Ok(length) = key.open(&mut copy) {
-                    inners.push(copy[COUNTER..COUNTER + length].to_vec());
-                }
-            }
+            let mut copy = datagram.to_vec();
+            let length = key.open(&mut copy).unwrap();
+            inners.push(copy[COUNTER..COUNTER + length].to_vec());
         }
     }
     for (form, context, packet) in
@@ -193,7 +187,8 @@ fn the_full_form_carries_ipv6_alone() {
     let cipher = Cipher::Aes256Gcm;
     let mut end = End::new(Role::H, cipher);
     let (_, secret) = handshake(Role::L);
-    let key = SealingKey::new(cipher, &secret.data(Role::L, LANE), &secret.header(Role::L, LANE));
+    let keys = secret.lanes(Role::L);
+    let key = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
     let ipv4 = format!("45000030{}", "00".repeat(44));
     let mut outcomes = Vec::new();
     for packet in [FULL, &ipv4] {
