@@ -29,8 +29,8 @@ section! {
         /// request-response traffic whose packets are no further apart than this is polled for, not streams or bulk
         /// flows. Halves the round trip, at the cost of otherwise idle CPU.
         spin: Period = Default(r#""50us""#);
-        /// Threads that process packets, 1 to 16. Each flow stays on one thread. A peer's datagrams are received by as
-        /// many threads as the peer has `lanes`: give a site with many flows as many lanes as there are threads. With
+        /// Threads that process packets, 1 to 16. Each flow is sent by one thread. A peer's datagrams are received by as
+        /// many threads as there are lanes alive: give a site with many flows as many `lanes` as there are threads. With
         /// 1, the same thread also runs the protocol, which is fastest on two or three processors; with more, the
         /// protocol has its own thread.
         threads: i64 = Otherwise("half of the processors, 8 at most");

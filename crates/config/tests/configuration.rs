@@ -115,7 +115,7 @@ fn a_transparent_gateway_has_hosts_and_hops_beside_them() {
 fn errors_that_do_not_depend_on_each_other_come_in_one_report() {
     let text = edited(EXAMPLE, "hop_prefix = \"2001:db8:a1::/64\"", "hop_prefix = \"2001:db8:a1::1/64\"");
     let text = edited(&text, "rotation = \"10s\"", "rotation = \"10\"");
-    let text = edited(&text, "lanes = 1", "lanes = 17");
+    let text = edited(&text, "lanes = 3", "lanes = 17");
     let report = parse(&text).unwrap_err();
     assert_eq!(report.errors(), 3, "{report}");
 }

@@ -96,7 +96,7 @@ time.sleep(120)
 ";
 
 #[test]
-fn a_coming_endpoint_whose_port_is_taken_is_skipped() {
+fn a_lane_whose_port_is_taken_is_left_out() {
     let Some(builder) = scene::lab() else { return };
     let lab = scene::up(builder);
     let mut holder = lab.command(Node::GatewayA, "python3").expect("python3");
@@ -119,5 +119,4 @@ fn a_coming_endpoint_whose_port_is_taken_is_skipped() {
         scene::assert_complete(&report);
     }
     assert!(scene::number(&lab, Site::A, "skips") > 0, "{}", scene::peer(&lab, Site::A));
-    assert!(scene::number(&lab, Site::B, "skips") > 0, "{}", scene::peer(&lab, Site::B));
 }
