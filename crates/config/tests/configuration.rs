@@ -55,6 +55,33 @@ fn the_example_is_what_it_says() {
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
+/// Gateways on one link hop in all of its /64, and a hub takes several of them.
+#[test]
+fn the_examples_of_being_one_of_many_are_what_they_say() {
+    let key = |_: &Path| Ok(Zeroizing::new(KEY.to_vec()));
+    let example = |text: &str| {
+        let config = config::parse(text, Path::new("/etc/sidestep/a.toml"), &key).unwrap();
+        assert!(config.warnings.is_empty(), "{}", config.warnings);
+        config.tunnel.unwrap()
+    };
+    let branch = example(include_str!("../../../examples/one-of-many.toml"));
+    let hub = example(include_str!("../../../examples/hub.toml"));
+    assert!(branch.node.on_link && !hub.node.on_link);
+    assert_eq!(branch.node.hop_prefix.prefix_len(), 64);
+    assert_eq!(hub.peers.len(), 2);
+    let at_branch = &branch.peers[0];
+    assert_eq!(at_branch.hop_prefix, hub.node.hop_prefix);
+    for peer in &hub.peers {
+        assert_eq!(peer.hop_prefix, branch.node.hop_prefix);
+        // What differs would tell them apart.
+        assert_eq!((peer.rotation, peer.lanes), (at_branch.rotation, at_branch.lanes));
+        assert_eq!((peer.padding, peer.keepalive), (at_branch.padding, at_branch.keepalive));
+    }
+    for config in [&branch, &hub] {
+        assert_eq!(config.to_node_config(1500, true, true).check(), Ok(()));
+    }
+}
+
 #[test]
 fn a_hopping_prefix_inside_of_the_tunnel_is_warned_of() {
     let plain = |allowed: &str| edited(EXAMPLE, "\"2001:db8:b::/64\"", allowed);

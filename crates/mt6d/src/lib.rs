@@ -1,7 +1,8 @@
-//! The moving-target protocol MT6D, version 2 (docs/protocol.md), sans-IO.
+//! The moving-target protocol MT6D, version 3 (docs/protocol.md), sans-IO.
 //!
-//! Two nodes exchange inner packets in UDP datagrams whose addresses and ports change at both ends at the same instant,
-//! every few seconds, with nothing announced and no packet lost for it. This crate opens no socket and reads no clock; its
+//! Two nodes exchange inner packets in UDP datagrams on a few lanes at a time. A lane is a pair of addresses and ports, one
+//! at each end, that lives for some seconds; births and deaths are drawn from keys, each apart from all others, with nothing
+//! announced and no packet lost for it. This crate opens no socket and reads no clock; its
 //! randomness comes from a seed. A host gives it time and bytes, and does what it asks for. The same code runs over a TUN
 //! device, over a simulated network in virtual time, and in a fuzzer.
 //!
@@ -83,8 +84,8 @@
 //!
 //! # Invariants
 //!
-//! - While a session goes on, an endpoint is asked for before its epoch begins, and closed only after the next one has
-//!   taken over: never the other way round. Only those of a session's first epoch, and of a node that slept, come late.
+//! - While a session goes on, an endpoint is asked for before its lane is born, and closed only after that has died; one lane
+//!   at least is alive at any time. Only those of a session's first lane, and of a node that slept, come late.
 //! - No payload is believed before it is authenticated; what is not is counted under a [`DropReason`], and nobody is
 //!   answered. Of the outer headers, which nobody can authenticate, two things count, and only beside a payload that is
 //!   genuine: the ECN codepoint (RFC 6040), and the prefix that a first message comes from.
@@ -97,7 +98,7 @@
 //! |---|---|
 //! | [`config`] | what a node is given: its identity, its peers |
 //! | [`keys`], `kdf` | identities, what a pair derives from them |
-//! | [`schedule`], [`endpoint`], [`rendezvous`], `tier` | when and where |
+//! | [`births`], [`schedule`], [`endpoint`], [`rendezvous`], `tier` | when and where |
 //! | `envelope`, `handshake`, `offer` | first contact: what is said |
 //! | `contact`, `peer` | first contact: who, when, from where; which session is in use |
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |

@@ -253,8 +253,7 @@ fn epochs() -> Vec<Value> {
     for interval in [1_000, 10_000, 3_599_999] {
         let schedule = Schedule::new(key, interval);
         for epoch in [1, 2, 1_000_000] {
-            let given =
-                json!({ "schedule_key": hex::encode(key), "interval": interval, "epoch": epoch });
+            let given = json!({ "schedule_key": hex::encode(key), "interval": interval, "epoch": epoch });
             let epoch = Epoch(epoch);
             let then = json!({ "jitter": schedule.jitter(epoch), "start": schedule.start(epoch) });
             cases.push(case(given, then));

@@ -8,7 +8,7 @@
 //! | [`icmp_tap`] | where packets come in by an interface | copies router discovery and ICMP errors to a ring |
 //! | [`transparent`] | at both interfaces of a transparent gateway, and its TUN devices | lets frames cross, or not |
 //! | [`classic`] | at the TUN device and the external interface | carries packets of the classic profile's streams |
-//! | [`rewrite`] | likewise | replaces addresses of version 2's packets (`carry = "rewrite"`) |
+//! | [`rewrite`] | likewise | replaces addresses of the moving tunnel's packets (`carry = "rewrite"`) |
 //! | [`transition`] | at a transition tunnel's device and the interface below | does what `router::transition` says |
 //!
 //! [`pair`] is what `classic` and `rewrite` have in common. `snippet` is the layer that all are written on.

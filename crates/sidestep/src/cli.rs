@@ -24,8 +24,8 @@ use crate::{
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
 ///
-/// Two gateways protect two networks; hosts talk through an encrypted tunnel whose addresses and ports change at both
-/// ends at the same instant, without a message and without losing a packet.
+/// Two gateways protect two networks; hosts talk through an encrypted tunnel that uses each pair of addresses and ports
+/// for some seconds and never again, without a message and without losing a packet.
 #[derive(Debug, Parser)]
 #[command(name = "sidestep", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(after_help = "Examples:

@@ -1,6 +1,6 @@
 register_dynamic_protbuf {
   name = "packet_mt6d",
-  about = "A datagram of a Sidestep tunnel (protocol version 2), as anybody between the gateways sees it: there is no "
+  about = "A datagram of a Sidestep tunnel (protocol version 3), as anybody between the gateways sees it: there is no "
     .. "field that could be read without keys.",
   payload_field = "sealed",
   protocol_fields = { { "sealed", 0, 0 } },

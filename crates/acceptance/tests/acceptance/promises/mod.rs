@@ -10,6 +10,7 @@ mod endurance;
 mod kills;
 mod network;
 mod offloads;
+mod one_of_many;
 mod packet_sizes;
 mod reload;
 mod rewrite;
