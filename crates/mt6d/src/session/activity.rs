@@ -141,3 +141,38 @@ impl Activity {
         }
     }
 }
+
+/// What the carrying of packets leaves behind on a lane; several threads may write it.
+#[derive(Debug)]
+pub(crate) struct LaneActivity {
+    /// When the last datagram left.
+    pub(crate) sent: AtomicTime,
+    /// How long the last inner part was that left and was a packet; zero if none did.
+    pub(crate) length: AtomicU32,
+    /// When something came for the first time.
+    heard: AtomicTime,
+}
+
+impl LaneActivity {
+    pub(crate) fn new() -> Self {
+        LaneActivity { sent: AtomicTime::default(), length: AtomicU32::new(0), heard: AtomicTime::default() }
+    }
+
+    /// Something opened that came on this lane.
+    pub(crate) fn received(&self, now: Time) {
+        if !self.heard() {
+            self.heard.set(now);
+        }
+    }
+
+    /// Whether something did.
+    pub(crate) fn heard(&self) -> bool {
+        self.heard.get() != Time::default()
+    }
+
+    /// Whether something has left since, so that the peer can have heard, too: what left before may not have come through a
+    /// firewall at the peer.
+    pub(crate) fn answered(&self) -> bool {
+        self.heard() && self.sent.get() > self.heard.get()
+    }
+}

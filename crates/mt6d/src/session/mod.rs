@@ -45,6 +45,7 @@ use crate::tier::TierEpoch;
 use crate::time::Time;
 
 pub(crate) use activity::Activity;
+use activity::LaneActivity;
 pub use activity::Traffic;
 use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
@@ -54,7 +55,7 @@ use fast_in::Opening;
 pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
 pub(crate) use fast_out::{Refusal, Sender};
-use lane::{Lane, LaneActivity, Lanes, State, Tickets};
+use lane::{Lane, Lanes, State, Tickets};
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
