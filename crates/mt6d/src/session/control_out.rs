@@ -30,10 +30,6 @@ impl Session {
         InnerMtu { ipv6: self.sender.inner_mtu(Some(form)), ipv4: self.sender.inner_mtu(None) }
     }
 
-    fn stated_mtu(&self) -> u16 {
-        if self.path_mtu.settled() { self.path_mtu.get() } else { self.terms.mtu }
-    }
-
     /// Seals an inner packet or GSO packet into `outbox`.
     pub(crate) fn send(
         &mut self,
@@ -73,7 +69,7 @@ impl Session {
         if !std::sync::Arc::ptr_eq(&self.sender.contexts, self.send_contexts.known_ones()) {
             self.sender.contexts = self.send_contexts.known_ones().clone();
         }
-        (self.sender.path_mtu, self.sender.stated_mtu) = (self.path_mtu.get(), self.stated_mtu());
+        (self.sender.path_mtu, self.sender.stated_mtu) = (self.path_mtu.get(), self.path_mtu.stated());
     }
 
     /// Sends a control message on a lane that has an endpoint, padded as the policy asks.
@@ -149,14 +145,5 @@ impl Session {
             Padding::None => host.random(BUCKETS[0] as u64..=path as u64) as usize,
         };
         size as u16
-    }
-
-    /// Whether a datagram of ours, of which an ICMPv6 error quotes the beginning, left not long ago.
-    pub(crate) fn sent_recently(&self, lane: LaneId, generation: Generation, quoted: &[u8]) -> bool {
-        const RECENT: u32 = 1 << 16;
-        let Some(generation) = self.generation(generation) else { return false };
-        let sealing = &generation.sealing[lane.index()];
-        let used = sealing.used();
-        sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
     }
 }
