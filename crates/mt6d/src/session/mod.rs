@@ -258,6 +258,8 @@ pub(crate) struct Session {
     /// Rekeys that the peer begins.
     rekeys_begun: Limit,
     keyed: Time,
+    /// When the next are due, once that was drawn.
+    rekey_due: Option<Time>,
     reliable: Vec<Reliable>,
     next_id: u32,
     keepalive: Option<Duration>,
@@ -358,6 +360,7 @@ impl Session {
             rekey: Rekey::Idle,
             rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),
             keyed: now,
+            rekey_due: None,
             reliable: Vec::new(),
             next_id: 1,
             keepalive,

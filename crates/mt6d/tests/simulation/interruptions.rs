@@ -257,9 +257,9 @@ fn a_short_sleep_is_over_at_once() {
         network.resume(B);
         let opens = network.sites[B].opens;
         network.run_s(1);
-        // Not one for each lane that it slept through.
+        // Those of the 20 lanes that are open on average, not one for each that it slept through.
         let opens = network.sites[B].opens - opens;
-        assert!(opens <= 30, "{opens} endpoints asked for");
+        assert!(opens <= 42, "{opens} endpoints asked for");
         network.run_s(20);
         network.stop();
         for flow in &network.flows {
