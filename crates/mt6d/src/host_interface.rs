@@ -176,6 +176,11 @@ impl HostInterface {
         mean.mul_f64(-(1.0 - uniform * (1.0 - (-LONGEST).exp())).ln())
     }
 
+    /// A part of a pause: from half to all of it, uniform.
+    pub(crate) fn half_or_more(&mut self) -> f64 {
+        self.random(50..=100) as f64 / 100.0
+    }
+
     /// A number from a range, near enough to uniform for sizes and pauses.
     pub(crate) fn random(&mut self, range: RangeInclusive<u64>) -> u64 {
         let span = range.end() - range.start() + 1;

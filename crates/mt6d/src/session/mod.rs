@@ -267,7 +267,7 @@ pub(crate) struct Session {
     next_cover: Time,
     next_tick: Time,
     next_round_trip: Time,
-    /// See [`poll::quiet`].
+    /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
     quiet: f64,
 }
 
@@ -368,7 +368,7 @@ impl Session {
             next_cover: now,
             next_tick: now + host.pause(TICK),
             next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
-            quiet: poll::quiet(host),
+            quiet: host.half_or_more(),
             terms,
         };
         if session.phase == Phase::Confirming {

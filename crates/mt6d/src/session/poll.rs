@@ -44,11 +44,6 @@ const LATEST_OPENER: Duration = Duration::from_secs(1);
 /// Of an opener, as an outer packet: what any message takes.
 const SMALLEST_OPENER: usize = 80;
 
-/// Which part of the time that it may an end sends nothing, before it sends something just so that something is sent.
-pub(super) fn quiet(host: &mut HostInterface) -> f64 {
-    host.random(50..=100) as f64 / 100.0
-}
-
 impl Session {
     /// Does what is due. The outcome, and when to be called again.
     pub(crate) fn poll(&mut self, env: &mut Env) -> (Health, Time) {
@@ -260,7 +255,7 @@ impl Session {
         let due = self.keepalive.is_some_and(|every| now.since(sent) >= every.mul_f64(self.quiet));
         if owed || due {
             self.send_control(0, &Control::Padding, env);
-            self.quiet = quiet(env.host);
+            self.quiet = env.host.half_or_more();
         }
         let unheard = self.activity.unanswered().is_some_and(|since| now.since(since) >= ASK_AFTER);
         if unheard && self.next_round_trip > now + *ASK_OFTEN.end() {
