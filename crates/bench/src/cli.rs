@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::adversary::active::command as attack;
 use crate::helper::{self, HelperCommand, stop_flag};
 use crate::{caches, comparison, demo, experiment, many, nat, stack, status};
 use lab::Error;
@@ -141,6 +142,10 @@ enum LabCommand {
                             sidestep-lab nat --no-offloads --json nat.json"
     )]
     Nat(nat::NatOptions),
+    /// Attack pairs on the path between them, and judge whether what they send shows it
+    #[command(after_help = "Examples:\n  sidestep-lab attack --tries 100\n  \
+                            sidestep-lab attack --kinds error.2,replay --tries 40 --json attack.json")]
+    Attack(attack::AttackOptions),
     #[command(flatten)]
     Helper(HelperCommand),
 }
@@ -299,6 +304,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
             many::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),
+        LabCommand::Attack(options) => attack::run(&options, &program()?, &*stop_flag()?),
         LabCommand::Helper(command) => helper::run(command),
     }
 }

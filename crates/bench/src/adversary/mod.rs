@@ -1,0 +1,3 @@
+//! Adversaries of the tunnel, in the lab.
+
+pub(crate) mod active;
