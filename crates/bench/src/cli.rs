@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::adversary::active::command as attack;
+use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
 use crate::{caches, comparison, demo, experiment, many, nat, stack, status};
 use lab::Error;
@@ -146,6 +147,10 @@ enum LabCommand {
     #[command(after_help = "Examples:\n  sidestep-lab attack --tries 100\n  \
                             sidestep-lab attack --kinds error.2,replay --tries 40 --json attack.json")]
     Attack(attack::AttackOptions),
+    /// Capture pairs, and judge whether their flows can be told from those of other programs
+    #[command(after_help = "Examples:\n  scripts/captures && sidestep-lab recognise\n  \
+                            sidestep-lab recognise --foreign DIRECTORY --json recognise.json")]
+    Recognise(recognise::RecogniseArguments),
     #[command(flatten)]
     Helper(HelperCommand),
 }
@@ -305,6 +310,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         }
         LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),
         LabCommand::Attack(options) => attack::run(&options, &program()?, &*stop_flag()?),
+        LabCommand::Recognise(options) => recognise::run(&options, &program()?, &*stop_flag()?),
         LabCommand::Helper(command) => helper::run(command),
     }
 }

@@ -13,7 +13,8 @@ use lab::{Error, capture, queue, relay, sixin4, udp_stream};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::ethernet::MacAddress;
 
-use crate::adversary::active::{self, traffic};
+use crate::adversary::active::process::{ManInTheMiddle, man_in_the_middle};
+use crate::adversary::active::traffic;
 use crate::stack;
 use crate::stack::contender::StackContender;
 
@@ -139,36 +140,6 @@ pub struct Sixin4 {
     remote: Ipv4Addr,
 }
 
-/// The active adversary.
-#[derive(Clone, Debug, Args)]
-pub struct ManInTheMiddle {
-    /// Interface towards site A
-    pub(crate) left: String,
-    /// Interface towards site B
-    pub(crate) right: String,
-    /// Beginnings of the names of the kinds of tries [default: all]
-    #[arg(long)]
-    pub(crate) kinds: Vec<String>,
-    /// Tries of each kind
-    #[arg(long)]
-    pub(crate) tries: u32,
-    /// Moments without a try
-    #[arg(long)]
-    pub(crate) baseline: u32,
-    /// Seconds to look on first
-    #[arg(long)]
-    pub(crate) settle: u64,
-    /// Divides windows and pauses
-    #[arg(long)]
-    pub(crate) scale: u32,
-    /// What is drawn is drawn from this
-    #[arg(long)]
-    pub(crate) seed: u64,
-    /// Where to write what was seen
-    #[arg(long)]
-    pub(crate) outcomes: PathBuf,
-}
-
 /// Runs a helper.
 ///
 /// # Errors
@@ -201,7 +172,7 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
             traffic::run(listen, to, rate, seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         HelperCommand::ManInTheMiddle(command) => {
-            active::man_in_the_middle(&command, &stop_flag()?).map(|()| ExitCode::SUCCESS)
+            man_in_the_middle(&command, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         HelperCommand::QueueAccept { hook, rules } => {
             queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)

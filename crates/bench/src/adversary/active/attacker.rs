@@ -12,11 +12,12 @@ use std::time::Duration;
 
 use lab::relay::Middle;
 use rand_chacha::ChaCha8Rng;
-use rand_chacha::rand_core::{Rng, SeedableRng};
+use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use wire::ethernet::{ETHERTYPE_IPV6, Frame};
 use wire::ipv6;
 
+use super::draw::{below, bytes, draw, uniform};
 use super::kind::{Kind, Quote, Recorded};
 use super::packet::Datagram;
 use super::window::{Sent, WINDOWS, What, Window};
@@ -35,6 +36,9 @@ const LIVE: Duration = Duration::from_secs(1);
 /// Between two moments, beyond the window: at least so long, and up to so much more.
 const REST: Duration = Duration::from_millis(100);
 const MORE_REST: Duration = Duration::from_millis(400);
+
+/// What the oracle says of the path: less than Ethernet carries, more than IPv6 guarantees.
+const ORACLE_MTU: u32 = 1_400;
 
 /// What the attacker is to do.
 #[derive(Clone, Debug)]
@@ -72,10 +76,13 @@ pub(super) struct Attacker {
     /// When each flow was last seen.
     flows: HashMap<super::packet::Flow, Duration>,
     recorded: VecDeque<Datagram>,
-    leaving: BinaryHeap<Reverse<(Duration, u64, usize, Vec<u8>)>>,
+    leaving: BinaryHeap<Leaving>,
     left: u64,
     outcomes: Vec<Outcome>,
 }
+
+/// A frame that is to leave, the earliest first: when, a number that keeps the order, the port, the frame.
+type Leaving = Reverse<(Duration, u64, usize, Vec<u8>)>;
 
 enum Phase {
     /// Before the first datagram.
@@ -216,6 +223,11 @@ impl Attacker {
                 self.leave(now, to, on);
                 self.leave(now, port, frame);
             }
+            Kind::Oracle => {
+                let Some(quoted) = self.quoted(datagram, Quote::Old) else { return false };
+                self.leave(now, to, on);
+                self.leave(now, quoted.from, probe::too_big(&quoted, ORACLE_MTU));
+            }
             Kind::Error(error, quote) => {
                 let Some(quoted) = self.quoted(datagram, quote) else { return false };
                 let frame = probe::error(&quoted, error, &mut self.random);
@@ -326,28 +338,6 @@ fn answers(frame: &[u8]) -> Option<usize> {
     answers.then_some(frame.payload().len())
 }
 
-/// A number below this one.
-pub(super) fn below(random: &mut ChaCha8Rng, limit: usize) -> usize {
-    (random.next_u64() % limit as u64) as usize
-}
-
-/// A number from 0 to 1.
-pub(super) fn uniform(random: &mut ChaCha8Rng) -> f64 {
-    (random.next_u64() >> 11) as f64 / (1u64 << 53) as f64
-}
-
-/// Any number.
-pub(super) fn draw(random: &mut ChaCha8Rng) -> u32 {
-    random.next_u32()
-}
-
-/// So many random bytes.
-pub(super) fn bytes(random: &mut ChaCha8Rng, count: usize) -> Vec<u8> {
-    let mut bytes = vec![0; count];
-    random.fill_bytes(&mut bytes);
-    bytes
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::packet::tests::datagram;
@@ -393,7 +383,7 @@ mod tests {
         assert!(attacker.outcomes().is_some());
         for (number, (now, to, frame)) in left.iter().enumerate() {
             let step = number as u64 * 50;
-            assert_eq!((*now, *to), (Duration::from_millis(step), usize::from(step % 100 != 0)));
+            assert_eq!((*now, *to), (Duration::from_millis(step), usize::from(!step.is_multiple_of(100))));
             assert!(frame.ends_with(&step.to_be_bytes()));
         }
     }

@@ -20,7 +20,7 @@ pub(crate) struct AttackOptions {
     /// Tries of each kind, over all pairs
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=1000))]
     tries: u32,
-    /// Only kinds whose names begin so: replay, duplicate, drop, delay, truncate, tamper, spoof, scan, error
+    /// Only kinds whose names begin so: replay, duplicate, drop, delay, truncate, tamper, spoof, scan, oracle, error
     #[arg(long, value_delimiter = ',')]
     kinds: Vec<String>,
     /// Rotation interval
@@ -44,9 +44,6 @@ pub(crate) struct AttackOptions {
     /// Put the table between the marks `active` of this page
     #[arg(long)]
     docs: Option<PathBuf>,
-    /// What the names of the labs' namespaces begin with
-    #[arg(long, hide = true)]
-    prefix: Option<String>,
 }
 
 /// Attacks, prints a table, and writes what was asked for.

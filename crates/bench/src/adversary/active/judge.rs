@@ -8,7 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::Serialize;
 
-use super::attacker::below;
+use super::draw::below;
 
 /// Random permutations; one more is the smallest p that can be found.
 const PERMUTATIONS: usize = 9_999;
@@ -123,7 +123,7 @@ pub(super) fn auc(tries: &[f64], baseline: &[f64]) -> (f64, [f64; 2]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::attacker::uniform;
+    use super::super::draw::uniform;
     use super::*;
 
     /// Moments of twenty independent numbers, the last of them something else in a part of all moments.

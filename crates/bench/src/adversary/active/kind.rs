@@ -23,6 +23,9 @@ pub(super) enum Kind {
     Spoof,
     /// A packet of a stranger, or in the peer's name, to an address.
     Scan(Probe, Target),
+    /// A Packet Too Big with the addresses and ports of a datagram that was just sent, and all of what an expired
+    /// endpoint of the same end sent: do the two belong together?
+    Oracle,
     /// An ICMPv6 error of this type in a router's or the peer's name.
     Error(u8, Quote),
 }
@@ -115,6 +118,7 @@ impl Kind {
         for probe in probes {
             all.extend([Target::Used, Target::Unused].map(|target| Self::Scan(probe, target)));
         }
+        all.push(Self::Oracle);
         for error in [1, 2, 3, 4, 127] {
             let quotes = [Quote::Live, Quote::Old, Quote::Expired, Quote::Foreign, Quote::Unknown];
             all.extend(quotes.map(|quote| Self::Error(error, quote)));
@@ -174,6 +178,7 @@ impl fmt::Display for Kind {
                 };
                 write!(to, "scan.{probe}.{target}")
             }
+            Self::Oracle => to.write_str("oracle"),
             Self::Error(error, quote) => {
                 let quote = match quote {
                     Quote::Live => "live",

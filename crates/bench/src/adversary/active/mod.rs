@@ -6,20 +6,25 @@
 //! | `kind` | what is tried |
 //! | `attacker` | the one on the path: a state machine over frames |
 //! | `packet`, `tamper`, `probe` | datagrams as they come, changed, and made |
+//! | `process` | the attacker as a process between two interfaces |
+//! | `draw` | what is drawn |
 //! | `window` | what both ends send after a moment, as numbers |
 //! | `scene`, `traffic` | pairs in labs, each with its attacker, and traffic that does not react |
 //! | `judge` | whether two samples of such moments differ |
-//! | `command` | `sidestep-lab attack` |
+//! | `options`, `command` | `sidestep-lab attack` |
 //!
 //! Tries of all kinds and moments without one come in drawn order, so that whatever else changes with time is the same
 //! for all. A reaction later than the next moment makes tries and baseline alike, and is not found.
 
 mod attacker;
 pub(crate) mod command;
+mod draw;
 mod judge;
 mod kind;
+mod options;
 mod packet;
 mod probe;
+pub(crate) mod process;
 mod scene;
 mod tamper;
 pub(crate) mod traffic;
@@ -27,46 +32,19 @@ mod window;
 
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use lab::Error;
 use serde::Serialize;
 
 use attacker::Outcome;
 use kind::Kind;
-pub(crate) use scene::man_in_the_middle;
+pub(crate) use options::ActiveOptions;
 
 /// Moments without a try, at least.
 const BASELINE: u32 = 100;
 
 /// A kind reacts if chance alone would say so of any of all kinds this rarely.
 const SIGNIFICANT: f64 = 0.05;
-
-/// What is to be tried, and on what.
-#[derive(Clone, Debug)]
-pub(crate) struct ActiveOptions {
-    /// Pairs of gateways that are attacked at the same time.
-    pub(crate) pairs: u32,
-    /// Tries of each kind, over all pairs.
-    pub(crate) tries: u32,
-    /// Beginnings of the names of kinds; all kinds, if there are none.
-    pub(crate) kinds: Vec<String>,
-    /// Rotation, lanes and padding of the pairs.
-    pub(crate) rotation: String,
-    pub(crate) lanes: u8,
-    pub(crate) padding: String,
-    /// What everything that is drawn is drawn from.
-    pub(crate) seed: u64,
-    /// Divides windows and pauses: 1, but for tests of the tool itself.
-    pub(crate) scale: u32,
-}
-
-impl ActiveOptions {
-    /// How long is looked on first, so that endpoints have expired.
-    fn settle(&self) -> Duration {
-        Duration::from_secs(if self.scale > 1 { 3 } else { 30 })
-    }
-}
 
 /// What came of one kind of try.
 #[derive(Clone, Debug, PartialEq, Serialize)]

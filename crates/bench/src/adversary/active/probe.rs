@@ -9,7 +9,7 @@ use wire::icmpv6::{
 };
 use wire::{ipv6, udp as wire_udp};
 
-use super::attacker::{below, bytes, draw};
+use super::draw::{below, bytes, draw};
 use super::kind::{Probe, Target};
 use super::packet::{
     DESTINATION_OPTIONS, Datagram, FRAGMENT, Flow, HOP_BY_HOP, ICMPV6, ROUTING, TCP, UDP, frame, icmpv6, syn,
@@ -24,6 +24,9 @@ const EXPERIMENTAL: u8 = 253;
 
 /// An option that whoever does not know it answers with an ICMPv6 error (RFC 8200, section 4.2), with two bytes.
 const UNKNOWN_OPTION: [u8; 6] = [0x9e, 2, 0, 0, 1, 0];
+
+/// A quote that is cut: the headers, and eight bytes.
+const SHORT_QUOTE: usize = ipv6::HEADER_LEN + wire_udp::HEADER_LEN + 8;
 
 /// Hop limit of packets that must not have been forwarded (RFC 4861, section 7.1.1).
 const ON_THE_LINK: u8 = 255;
@@ -104,7 +107,8 @@ fn neighbor_solicitation(datagram: &Datagram, target: Target, random: &mut ChaCh
 /// An ICMPv6 error of this type about a datagram, to its source: code, value and length of the quote are drawn, and
 /// whether a router or the peer says it.
 pub(super) fn error(quoted: &Datagram, error: u8, random: &mut ChaCha8Rng) -> Vec<u8> {
-    const MTUS: [u32; 7] = [0, 576, 1_280, 1_300, 1_400, 1_480, 65_536];
+    // What a router might say of a link: others are left aside by anybody.
+    const MTUS: [u32; 5] = [1_280, 1_300, 1_400, 1_480, 1_492];
     let (codes, word) = match error {
         DESTINATION_UNREACHABLE => (8, 0),
         PACKET_TOO_BIG => (1, MTUS[below(random, MTUS.len())]),
@@ -113,15 +117,28 @@ pub(super) fn error(quoted: &Datagram, error: u8, random: &mut ChaCha8Rng) -> Ve
         _ => (256, draw(random)),
     };
     let code = below(random, codes) as u8;
-    let (addressee, peer) = (quoted.flow.source.0, quoted.flow.destination.0);
+    let peer = quoted.flow.destination.0;
     let source = if below(random, 2) == 0 { peer } else { neighbor_of(peer, random) };
-    let packet = quoted.packet();
-    // An error fits into the smallest MTU; the shortest quote is of the headers and what names a counter.
-    let whole = packet.len().min(ipv6::MIN_MTU - ipv6::HEADER_LEN - wire::icmpv6::HEADER_LEN);
-    let cut = (ipv6::HEADER_LEN + wire_udp::HEADER_LEN + 8).min(whole);
-    let length = [whole, cut][below(random, 2)];
-    let message = icmpv6((source, addressee), [error, code], word, &packet[..length]);
-    frame(quoted.back(), (source, addressee), ICMPV6, HOP_LIMIT, &message)
+    let whole = quotable(quoted);
+    let length = [whole, whole.min(SHORT_QUOTE)][below(random, 2)];
+    about(quoted, [error, code], word, length, source)
+}
+
+/// A Packet Too Big that quotes all that it can of a datagram, as the router before the peer would send it.
+pub(super) fn too_big(quoted: &Datagram, mtu: u32) -> Vec<u8> {
+    about(quoted, [PACKET_TOO_BIG, 0], mtu, quotable(quoted), quoted.flow.destination.0)
+}
+
+/// How much of a datagram an error can quote: it fits into the smallest MTU.
+fn quotable(quoted: &Datagram) -> usize {
+    quoted.packet().len().min(ipv6::MIN_MTU - ipv6::HEADER_LEN - wire::icmpv6::HEADER_LEN)
+}
+
+/// An error with so many bytes of the datagram that it is about.
+fn about(quoted: &Datagram, kind: [u8; 2], word: u32, length: usize, source: Ipv6Addr) -> Vec<u8> {
+    let ends = (source, quoted.flow.source.0);
+    let message = icmpv6(ends, kind, word, &quoted.packet()[..length]);
+    frame(quoted.back(), ends, ICMPV6, HOP_LIMIT, &message)
 }
 
 /// A datagram of these addresses and ports, on the same link.

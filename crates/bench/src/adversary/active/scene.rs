@@ -1,23 +1,20 @@
 //! Pairs of gateways, each with an attacker on the path between them, and traffic behind both.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use lab::process::{Process, tail};
-use lab::{Error, Lab, Site, helper, prefix, relay};
+use lab::process::tail;
+use lab::{Error, Lab, prefix};
 
-use super::attacker::{Attacker, Outcome, Plan};
+use super::attacker::Outcome;
 use super::kind::Kind;
-use super::{ActiveOptions, window};
-use crate::helper::ManInTheMiddle;
-
-/// Where the traffic behind the gateways goes.
-const PORT: u16 = 4_242;
+use super::options::ActiveOptions;
+use super::traffic::{self, Sending};
+use super::window;
 
 /// Datagrams that each host sends in a second.
-const RATE: u32 = 20;
+const RATE: f64 = 20.0;
 
 /// Beyond the time that the tries should take, this much is waited for, and the whole once more.
 const GRACE: Duration = Duration::from_secs(90);
@@ -35,7 +32,7 @@ struct Scene {
     lab: Lab,
     /// Where the attacker writes what it saw.
     outcomes: PathBuf,
-    traffic: Vec<Process>,
+    _traffic: Sending,
 }
 
 /// Has all pairs attacked at once; what was seen, by pair.
@@ -91,22 +88,9 @@ impl Scene {
             .man_in_the_middle(command)
             .build()?;
         lab.start()?;
-        let traffic = [Site::A, Site::B]
-            .map(|site| {
-                let seed = options.seed.wrapping_add(u64::from(2 * share.pair) + site as u64).to_string();
-                let (own, other) = (lab.host(site), lab.host(site.other()));
-                let addresses = [format!("[{own}]:{PORT}"), format!("[{other}]:{PORT}")];
-                let [listen, to] = &addresses;
-                let program = helper::program()?;
-                let program = program.to_string_lossy();
-                let rate = RATE.to_string();
-                let words =
-                    [&program, "udp-drawn", "--listen", listen, "--to", to, "--rate", &rate, "--seed", &seed];
-                lab.spawn(site.host_node(), words, &format!("traffic-{}", site.letter()))
-            })
-            .into_iter()
-            .collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { lab, outcomes, traffic })
+        let seed = options.seed.wrapping_add(u64::from(2 * share.pair));
+        let _traffic = traffic::between(&lab, RATE, seed)?;
+        Ok(Self { lab, outcomes, _traffic })
     }
 
     fn finish(&self) -> Result<Vec<Outcome>, Error> {
@@ -117,59 +101,6 @@ impl Scene {
 
 impl Drop for Scene {
     fn drop(&mut self) {
-        for process in self.traffic.drain(..) {
-            process.kill();
-        }
         let _ = std::fs::remove_file(&self.outcomes);
-    }
-}
-
-/// The attacker's process: carries the frames of the middle link until `stop` is set, and writes what it saw when all
-/// is tried.
-///
-/// # Errors
-/// When an interface is not there or the file cannot be written.
-pub(crate) fn man_in_the_middle(command: &ManInTheMiddle, stop: &Arc<AtomicBool>) -> Result<(), Error> {
-    let plan = Plan {
-        kinds: Kind::chosen(&command.kinds),
-        tries: command.tries,
-        baseline: command.baseline,
-        settle: Duration::from_secs(command.settle),
-        scale: command.scale.max(1),
-        seed: command.seed,
-    };
-    let mut reporting =
-        Reporting { attacker: Attacker::new(plan), to: Some(command.outcomes.clone()), failed: None };
-    relay::carry(&command.left, &command.right, &mut reporting, stop)?;
-    reporting.failed.map_or(Ok(()), |source| Err(Error::file(&command.outcomes, source)))
-}
-
-/// An attacker that writes a file when it is done, and then only carries frames.
-struct Reporting {
-    attacker: Attacker,
-    to: Option<PathBuf>,
-    failed: Option<std::io::Error>,
-}
-
-impl relay::Middle for Reporting {
-    fn push(&mut self, now: Duration, from: usize, frame: &[u8]) {
-        self.attacker.push(now, from, frame);
-    }
-
-    fn pop(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
-        let leaving = self.attacker.pop(now);
-        if let Some(outcomes) = self.attacker.outcomes()
-            && let Some(path) = self.to.take()
-        {
-            // Whoever sees the file sees all of it.
-            let part = path.with_extension("part");
-            let text = serde_json::to_vec(outcomes).unwrap_or_default();
-            self.failed = std::fs::write(&part, text).and_then(|()| std::fs::rename(part, path)).err();
-        }
-        leaving
-    }
-
-    fn next_departure(&self) -> Option<Duration> {
-        self.attacker.next_departure()
     }
 }

@@ -2,7 +2,7 @@
 
 use rand_chacha::ChaCha8Rng;
 
-use super::attacker::{below, draw};
+use super::draw::{below, draw};
 use super::kind::Place;
 use super::packet::Datagram;
 

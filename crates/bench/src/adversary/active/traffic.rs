@@ -8,15 +8,48 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use lab::Error;
+use lab::process::Process;
+use lab::{Error, Lab, Site, helper};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 
-use super::attacker::{below, bytes, uniform};
+use super::draw::{below, bytes, uniform};
 
 /// Bytes of a datagram: at least, and so much more at most.
 const SHORTEST: usize = 30;
 const MORE: usize = 1_000;
+
+/// The port of both hosts.
+const PORT: u16 = 4_242;
+
+/// Senders on both hosts of a lab; they end with the value.
+#[derive(Debug)]
+pub(crate) struct Sending(Vec<Process>);
+
+/// Starts them: each sends so many datagrams a second in the mean.
+///
+/// # Errors
+/// When a sender does not start.
+pub(crate) fn between(lab: &Lab, rate: f64, seed: u64) -> Result<Sending, Error> {
+    let program = helper::program()?.to_string_lossy().into_owned();
+    let mut sending = Sending(Vec::new());
+    for site in [Site::A, Site::B] {
+        let [listen, to] = [site, site.other()].map(|end| SocketAddr::new(lab.host(end), PORT).to_string());
+        let (rate, seed) = (rate.to_string(), seed.wrapping_add(site as u64).to_string());
+        let words =
+            [&program, "udp-drawn", "--listen", &listen, "--to", &to, "--rate", &rate, "--seed", &seed];
+        sending.0.push(lab.spawn(site.host_node(), words, &format!("traffic-{}", site.letter()))?);
+    }
+    Ok(sending)
+}
+
+impl Drop for Sending {
+    fn drop(&mut self) {
+        for process in self.0.drain(..) {
+            process.kill();
+        }
+    }
+}
 
 /// Sends from a socket of its own, which takes what comes and leaves it there, until `stop` is set: `rate` datagrams a
 /// second in the mean, as a Poisson process.
