@@ -13,6 +13,9 @@ use lab::{Error, capture, queue, relay, sixin4, udp_stream};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use wire::ethernet::MacAddress;
 
+use crate::adversary::active::process::{ManInTheMiddle, man_in_the_middle};
+use crate::adversary::active::traffic;
+use crate::adversary::linking::traffic::{self as kinds, Kind};
 use crate::stack;
 use crate::stack::contender::StackContender;
 
@@ -53,6 +56,41 @@ pub enum HelperCommand {
         #[arg(long)]
         batched: bool,
     },
+    /// Send datagrams of drawn sizes at drawn times, and answer none
+    UdpDrawn {
+        /// Own address and port
+        #[arg(long)]
+        listen: SocketAddr,
+        /// Destination
+        #[arg(long)]
+        to: SocketAddr,
+        /// Datagrams per second, in the mean
+        #[arg(long)]
+        rate: f64,
+        /// What is drawn is drawn from this
+        #[arg(long)]
+        seed: u64,
+    },
+    /// Carry traffic of a kind, drawn from a seed
+    TrafficOfKind {
+        /// Own address and port
+        #[arg(long)]
+        listen: SocketAddr,
+        /// The other end's
+        #[arg(long)]
+        to: SocketAddr,
+        /// Which kind
+        #[arg(long)]
+        kind: Kind,
+        /// What is drawn is drawn from this
+        #[arg(long)]
+        seed: u64,
+        /// The end that answers
+        #[arg(long)]
+        server: bool,
+    },
+    /// Attack the frames between two interfaces
+    ManInTheMiddle(ManInTheMiddle),
     /// Receive numbered datagrams, report each second and at the end
     UdpReceive {
         /// Address and port to receive at
@@ -148,6 +186,15 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         }
         HelperCommand::UdpReceive { listen, batched, each } => {
             print_json(&udp_stream::receive(listen, batched, each, &stop_flag()?, std::io::stdout())?)
+        }
+        HelperCommand::UdpDrawn { listen, to, rate, seed } => {
+            traffic::run(listen, to, rate, seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        HelperCommand::TrafficOfKind { listen, to, kind, seed, server } => {
+            kinds::run(kind, server, [listen, to], seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        HelperCommand::ManInTheMiddle(command) => {
+            man_in_the_middle(&command, &stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         HelperCommand::QueueAccept { hook, rules } => {
             queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)

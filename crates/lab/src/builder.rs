@@ -65,6 +65,8 @@ pub struct Builder {
     pub(crate) impairment_back: Option<Impairment>,
     #[serde(default)]
     pub(crate) impairer: Impairer,
+    #[serde(default)]
+    pub(crate) man_in_the_middle: Vec<String>,
     pub(crate) firewall: bool,
     pub(crate) middle_mtu: Option<u16>,
     pub(crate) filter_too_big: bool,
@@ -97,6 +99,7 @@ impl Builder {
             impairment: Impairment::default(),
             impairment_back: None,
             impairer: Impairer::default(),
+            man_in_the_middle: Vec::new(),
             firewall: false,
             middle_mtu: None,
             filter_too_big: false,
@@ -204,6 +207,13 @@ impl Builder {
         self
     }
 
+    /// What carries the frames of the middle link in place of the relay: a command of `sidestep-lab` that calls
+    /// [`crate::relay::carry`] for the interfaces `left` and `right`. Default: nobody.
+    pub fn man_in_the_middle(mut self, command: Vec<String>) -> Self {
+        self.man_in_the_middle = command;
+        self
+    }
+
     /// A stateful firewall before each site that lets in only what was opened from inside. Default none.
     pub fn firewall(mut self, firewall: bool) -> Self {
         self.firewall = firewall;
@@ -243,10 +253,10 @@ impl Builder {
         self
     }
 
-    /// Whether anything impairs the middle link.
+    /// Whether anything is on the middle link that carries its frames.
     pub(crate) fn impaired(&self) -> bool {
         let plain = Impairment { seed: self.impairment.seed, ..Impairment::default() };
-        self.impairment != plain || self.impairment_back.is_some()
+        self.impairment != plain || self.impairment_back.is_some() || !self.man_in_the_middle.is_empty()
     }
 
     /// The smallest middle MTU that still carries IPv6's minimum of 1280.

@@ -296,8 +296,10 @@ impl Lab {
             let back = self.options.impairment_back.as_ref().unwrap_or(&self.options.impairment);
             // Another seed: otherwise both directions would lose the same frames.
             let back = Impairment { seed: back.seed.wrapping_add(1), ..back.clone() }.to_string();
-            let words = ["relay", "left", "right", "--impair", &forth, "--impair-back", &back];
-            self.start_helper("relay", self.own_command(Node::Relay, &words)?)?;
+            let bad_link = ["relay", "left", "right", "--impair", &forth, "--impair-back", &back];
+            let man: Vec<_> = self.options.man_in_the_middle.iter().map(String::as_str).collect();
+            let words = if man.is_empty() { &bad_link[..] } else { &man[..] };
+            self.start_helper("relay", self.own_command(Node::Relay, words)?)?;
         }
         if layout.user_space_tunnel {
             for (node, ends) in SIXIN4 {

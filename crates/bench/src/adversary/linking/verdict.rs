@@ -87,13 +87,17 @@ impl Verdicts {
             );
         }
         let Counting { pairs, estimate } = self.counting;
-        let _ = writeln!(text, "\nPairs, counted by how many flows live at a time: {estimate:.1}; there are {pairs}.");
+        let _ = writeln!(
+            text,
+            "\nPairs, counted by how many flows live at a time: {estimate:.1}; there are {pairs}."
+        );
         text
     }
 
     /// A page with a plot for each question.
     pub(super) fn page(&self, settings: &str) -> String {
-        let mut questions: Vec<&str> = self.verdicts.iter().map(|verdict| verdict.question.as_str()).collect();
+        let mut questions: Vec<&str> =
+            self.verdicts.iter().map(|verdict| verdict.question.as_str()).collect();
         questions.dedup();
         let body = html! {
             h1 { "What an observer of the path can follow" }
@@ -131,9 +135,12 @@ impl Verdicts {
         let chance = self.of(question).map(|verdict| verdict.first_chance).next().unwrap_or_default();
         let bars: Vec<Bar> = self
             .of(question)
-            .map(|verdict| bar(&verdict.judge, verdict.first, verdict.first_95, format!("{} %", percent(verdict.first))))
+            .map(|verdict| {
+                bar(&verdict.judge, verdict.first, verdict.first_95, format!("{} %", percent(verdict.first)))
+            })
             .collect();
-        let caption = format!("{question}: how often the first choice is right (chance: {} %)", percent(chance));
+        let caption =
+            format!("{question}: how often the first choice is right (chance: {} %)", percent(chance));
         chart::figure(&caption, &html! {}, &bars::svg(&bars, &caption))
     }
 }
@@ -162,7 +169,10 @@ mod tests {
     fn each_number_stands_beside_chance() {
         let verdicts = Verdicts::read(SAID.as_bytes()).unwrap();
         let text = verdicts.markdown();
-        assert!(text.contains("| succession | all | 3 | 0.61 (0.55 to 0.70) | 10.0 % (5.0 to 20.0) | 6.2 % |"), "{text}");
+        assert!(
+            text.contains("| succession | all | 3 | 0.61 (0.55 to 0.70) | 10.0 % (5.0 to 20.0) | 6.2 % |"),
+            "{text}"
+        );
         assert!(text.contains("| kind of traffic | all | 3 |  | 40.0 % (20.0 to 60.0) | 10.0 % |"), "{text}");
         let page = verdicts.page("16 pairs.");
         assert!(page.contains("succession: area under the curve") && !page.contains("<script"), "{page}");

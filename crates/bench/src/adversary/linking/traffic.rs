@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// A kind of traffic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Kind {
+pub enum Kind {
     /// Somebody types: single keys, echoed; now and then a screen of output.
     Ssh,
     /// Pages of several objects, and time to read them.
@@ -120,13 +120,15 @@ impl Source {
     fn next(&mut self) -> Option<Step> {
         let (pause, size, answer) = match (self.kind, self.server) {
             (Kind::Ssh, false) => {
-                let pause = if self.group(3.0, 40.0) { self.exponential(4.0) } else { self.log_normal(0.15, 0.5) };
+                let pause =
+                    if self.group(3.0, 40.0) { self.exponential(4.0) } else { self.log_normal(0.15, 0.5) };
                 let screen = self.left == 0;
                 let answer = if screen { self.log_normal(1_500.0, 1.0) } else { 36.0 };
                 (pause, 36, answer as u32)
             }
             (Kind::Web, false) => {
-                let pause = if self.group(4.0, 20.0) { self.exponential(6.0) } else { self.exponential(0.06) };
+                let pause =
+                    if self.group(4.0, 20.0) { self.exponential(6.0) } else { self.exponential(0.06) };
                 (pause, self.uniform(300.0, 700.0) as usize, self.log_normal(9_000.0, 1.2) as u32)
             }
             (Kind::G711, _) => (0.02 + self.uniform(-0.0004, 0.0004), 172, 0),
@@ -134,8 +136,12 @@ impl Source {
                 let pause = if self.group(40.0, 250.0) { self.exponential(1.5) } else { 0.02 };
                 (pause, self.log_normal(75.0, 0.25).clamp(20.0, 250.0) as usize, 0)
             }
-            (Kind::Video, false) => (2.0 + self.uniform(-0.1, 0.1), 420, self.log_normal(300_000.0, 0.2) as u32),
-            (Kind::Game, false) => (1.0 / 30.0 + self.uniform(-0.001, 0.001), self.uniform(50.0, 70.0) as usize, 0),
+            (Kind::Video, false) => {
+                (2.0 + self.uniform(-0.1, 0.1), 420, self.log_normal(300_000.0, 0.2) as u32)
+            }
+            (Kind::Game, false) => {
+                (1.0 / 30.0 + self.uniform(-0.001, 0.001), self.uniform(50.0, 70.0) as usize, 0)
+            }
             (Kind::Game, true) => (0.05 + self.uniform(-0.001, 0.001), self.uniform(90.0, 260.0) as usize, 0),
             (Kind::Poll, false) => (5.0 + self.uniform(-0.005, 0.005), 180, 800),
             _ => return None,
@@ -191,7 +197,9 @@ fn answer(socket: &UdpSocket, stop: &AtomicBool) {
     let mut buffer = [0; 2048];
     while !stop.load(Ordering::Relaxed) {
         let Ok(length) = socket.recv(&mut buffer) else { continue };
-        let Some(wanted) = buffer[..length].first_chunk().map(|bytes| u32::from_be_bytes(*bytes)) else { continue };
+        let Some(wanted) = buffer[..length].first_chunk().map(|bytes| u32::from_be_bytes(*bytes)) else {
+            continue;
+        };
         let (mut left, mut at) = (wanted as usize, Instant::now());
         while left > 0 && sleep_until(at, stop) {
             let size = left.clamp(4, LONGEST);

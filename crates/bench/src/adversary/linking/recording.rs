@@ -9,7 +9,7 @@ use lab::Error;
 use lab::capture::Packet;
 use serde::Serialize;
 
-use super::AdversaryOptions;
+use super::LinkingOptions;
 use super::scene::pair_of;
 
 /// The flows and what they are in truth.
@@ -42,7 +42,7 @@ struct Recording {
 ///
 /// # Errors
 /// When they cannot be written, or nothing was seen.
-pub(super) fn write(packets: &[Packet], options: &AdversaryOptions, folder: &Path) -> Result<(), Error> {
+pub(super) fn write(packets: &[Packet], options: &LinkingOptions, folder: &Path) -> Result<(), Error> {
     let mut numbers = HashMap::new();
     let (mut flows, mut datagrams) = (Vec::new(), String::new());
     let Some(begin) = packets.first().map(|packet| packet.time) else {

@@ -18,7 +18,7 @@ use lab::gateway::write_private;
 use lab::namespaces::Namespace;
 use lab::process::{Process, tail};
 
-use super::AdversaryOptions;
+use super::LinkingOptions;
 
 /// How long all sessions may take to be made.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -67,12 +67,14 @@ impl Scene {
     ///
     /// # Errors
     /// When one has none in time.
-    pub(super) fn build(options: &AdversaryOptions, program: &Path) -> Result<Self, Error> {
+    pub(super) fn build(options: &LinkingOptions, program: &Path) -> Result<Self, Error> {
         let named = |end: String| Namespace::named(format!("{}-{end}", options.prefix));
         let mut scene = Self {
             prefix: options.prefix.clone(),
             router: named("r".to_owned()),
-            gateways: (0..options.pairs).map(|n| ["a", "b"].map(|site| named(format!("{site}{n}")))).collect(),
+            gateways: (0..options.pairs)
+                .map(|n| ["a", "b"].map(|site| named(format!("{site}{n}"))))
+                .collect(),
             directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
             processes: Vec::new(),
             recording: None,
@@ -129,7 +131,7 @@ impl Scene {
     }
 
     /// Writes all configurations, those of a pair together.
-    fn configure(&self, options: &AdversaryOptions, program: &Path) -> Result<Vec<[PathBuf; 2]>, Error> {
+    fn configure(&self, options: &LinkingOptions, program: &Path) -> Result<Vec<[PathBuf; 2]>, Error> {
         let key = || -> Result<[String; 2], Error> {
             let private = text(&check(Command::new(program).arg("genkey"))?);
             let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;
@@ -187,7 +189,7 @@ impl Scene {
     }
 
     /// Starts what the pairs carry.
-    pub(super) fn start_traffic(&mut self, options: &AdversaryOptions) -> Result<(), Error> {
+    pub(super) fn start_traffic(&mut self, options: &LinkingOptions) -> Result<(), Error> {
         let own = std::env::current_exe().map_err(|source| Error::file("sidestep-lab", source))?;
         for (number, pair) in (0..).zip(&self.gateways) {
             // The server first: it listens.
@@ -238,7 +240,8 @@ impl Drop for Scene {
         for number in 0..self.gateways.len() {
             for site in ["a", "b"] {
                 for kind in ["sock", "journal"] {
-                    let _ = std::fs::remove_file(format!("/run/sidestep/{}-{site}{number}.{kind}", self.prefix));
+                    let _ =
+                        std::fs::remove_file(format!("/run/sidestep/{}-{site}{number}.{kind}", self.prefix));
                 }
             }
         }
