@@ -2,7 +2,8 @@
 """Judges who try to follow pairs of gateways by what an observer of the path between them saw (docs/unlinkability.md).
 
     reference/adversary.py FOLDER      reads FOLDER/flows.json and FOLDER/datagrams.csv, prints verdicts as JSON
-    reference/adversary.py --examine   judges flows that were made up: independent ones, and weak ones that must be caught
+
+`test_adversary.py` asks the judges about flows that were made up: weak ones, which they must catch, and independent ones.
 
 The question of *succession*: of each flow, which pair's flow is its pair's next? Candidates are one flow of each pair, the
 one that begins nearest to the flow's end and after its beginning. The question of *lanes*: which flow that lives at the same
@@ -15,8 +16,12 @@ many as there are pairs), each with an interval of 95 % from 200 samples of pair
 
 import functools
 import json
+import os
 import pathlib
 import sys
+
+# The library's threads wait for each other, for minutes where others compute, and the problems are small.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -458,67 +463,5 @@ def judge(recording, flows):
     }
 
 
-# The judges are judged: flows that were made up.
-
-def made_up(weakness, pairs=10, seconds=100.0, life=8.0, rate=10.0, seed=3):
-    """Two lanes of each pair at a time, that are born and die by chance and send datagrams of one size at one rate by chance;
-    but for what is weak about them."""
-    draw = np.random.default_rng(seed)
-    flows = []
-    for pair in range(pairs):
-        births = []
-        at = -draw.uniform(0, life)
-        while at < seconds:
-            births.append(at)
-            at += draw.exponential(life / 2)
-        if weakness == "own instants":
-            births = list(np.arange(-draw.uniform(0, life), seconds, life))
-        steady = draw.uniform(0, 5)
-        for begin in births:
-            end = begin + (life if weakness == "own instants" else draw.uniform(life / 2, life * 1.5))
-            directions, times = [], []
-            for d in (0, 1):
-                count = draw.poisson(rate * (end - begin))
-                times.append(np.sort(draw.uniform(begin, end, count)))
-                directions.append(np.full(count, d))
-            size = 1000 + (pair if weakness == "constant byte" else 0)
-            sizes_ = np.full(sum(map(len, times)), size)
-            times, directions = np.concatenate(times), np.concatenate(directions)
-            if weakness == "steady timer":
-                ticks = np.arange(np.ceil((begin - steady) / 5) * 5 + steady, end, 5.0)
-                times, directions = np.concatenate([times, ticks]), np.concatenate([directions, np.zeros(len(ticks))])
-                sizes_ = np.concatenate([sizes_, np.full(len(ticks), 1500)])
-            order = np.argsort(times)
-            keep = times[order] > 0
-            if keep.sum() > 2:
-                flows.append(Flow(pair, times[order][keep], directions[order][keep].astype(int),
-                                  sizes_[order][keep].astype(int), "one",
-                                  [int(x) for x in draw.integers(1024, 65536, 2)]
-                                  + [int(x) for x in draw.integers(0, 1 << 56, 2)]))
-    return {"pairs": pairs, "lanes": 2, "rotation": life}, flows
-
-
-def examine():
-    """Fails unless what is weak is caught, and nothing is found where there is nothing."""
-    failures = []
-    for weakness, caught_by in ((None, None), ("own instants", "instants"), ("constant byte", "sizes"),
-                                ("steady timer", "phase of probes")):
-        recording, flows = made_up(weakness)
-        of = {v["judge"]: v for v in linking("succession", successions(flows), recording["pairs"])}
-        if weakness is None:
-            for name, v in of.items():
-                good = v["auc"] is None or abs(v["auc"] - 0.5) < 0.06
-                if not good or v["first"] > 2.5 * v["first_chance"]:
-                    failures.append(f"independent flows: {name} finds {v}")
-        else:
-            if of[caught_by]["auc"] < 0.9 or of["all"]["auc"] < 0.9:
-                failures.append(f"{weakness}: {of[caught_by]}, {of['all']}")
-    for failure in failures:
-        print(failure)
-    return not failures
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--examine"]:
-        sys.exit(0 if examine() else 1)
     json.dump(judge(*read(pathlib.Path(sys.argv[1]))), sys.stdout, indent=1)

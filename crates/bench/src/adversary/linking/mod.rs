@@ -79,7 +79,11 @@ pub(crate) struct LinkingOptions {
 ///
 /// # Errors
 /// When a pair does not come up, Python or its library is missing, or a file cannot be written.
-pub(crate) fn run(mut options: LinkingOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub(crate) fn run(
+    mut options: LinkingOptions,
+    program: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<ExitCode, Error> {
     if options.quick {
         (options.seconds, options.rotation) = (30, "2s".to_owned());
     }
@@ -146,4 +150,19 @@ fn wait(time: Duration, stop: &AtomicBool) -> bool {
         std::thread::sleep(Duration::from_millis(50));
     }
     !stop.load(Ordering::Relaxed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_judges_catch_what_is_weak_and_find_nothing_where_nothing_is() {
+        let tests = concat!(env!("CARGO_MANIFEST_DIR"), "/../../reference/test_adversary.py");
+        let Ok(run) = Command::new(PYTHON).args(["-B", tests]).output() else {
+            assert!(std::env::var("CI").as_deref() != Ok("true"), "this test needs python3");
+            return eprintln!("skipped: needs python3");
+        };
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    }
 }
