@@ -96,6 +96,14 @@ experiments: lab ## the test plan that MT6D was measured with, half an hour; lea
 	mkdir -p report
 	$(AS_ROOT) env "PATH=$(TARGET)/tools:$(PATH)" $(SIDESTEP_LAB_BIN) experiment all $(EXPERIMENTS)
 
+# Options of `sidestep-lab adversary`
+ADVERSARY ?=
+.PHONY: adversary
+adversary: lab ## how well an observer follows one of 16 pairs, in five minutes (ADVERSARY=--quick: 1); leaves report/adversary
+	@scripts/setup lab adversary
+	mkdir -p report/adversary
+	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary --report report/adversary $(ADVERSARY)
+
 .PHONY: bench-code
 bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts, TCP; many peers
 	@scripts/setup build

@@ -11,15 +11,15 @@ try:
 except ImportError:
     adversary = None
 
-PAIRS, LIFE = 10, 8.0
+PAIRS, LIFE = 8, 8.0
 
 
 def setUpModule():
     """Fewer rounds of learning: what is made up is plain, or not there."""
     if adversary:
         thorough = adversary.learner
-        adversary.learner = lambda: thorough().set_params(max_iter=40)
-        adversary.SAMPLES = 10
+        adversary.learner = lambda: thorough().set_params(max_iter=30)
+        adversary.LOOKS, adversary.SAMPLES = 1, 10
 
 
 def births(draw, weakness, seconds):
@@ -39,12 +39,13 @@ def datagrams(draw, weakness, pair, begin, end, timer):
         ticks = np.arange(np.ceil((begin - timer) / 5) * 5 + timer, end, 5.0)
         rows += [(at, 0, 1500) for at in ticks]
     if weakness == "what pauses together":
-        # Sends in the first half of each of its seconds alone.
-        rows = [row for row in rows if (row[0] + timer) % 2 < 1]
+        # Whether the pair sends in a half second, all its lanes alike.
+        sends = np.random.default_rng(1000 + pair).random(200) < 0.5
+        rows = [row for row in rows if sends[int(2 * row[0])]]
     return sorted(row for row in rows if row[0] > 0)
 
 
-def made_up(weakness=None, seconds=60.0, seed=3):
+def made_up(weakness=None, seconds=48.0, seed=3):
     draw = np.random.default_rng(seed)
     flows = []
     for pair in range(PAIRS):
@@ -76,7 +77,7 @@ class Judges(unittest.TestCase):
         for judge in (family, None):
             area, first = asked(table, judge)
             self.assertGreater(area, 0.9, f"{weakness}: {judge or 'all'}")
-            self.assertGreater(first, 4 / PAIRS, f"{weakness}: {judge or 'all'}")
+            self.assertGreater(first, 3 / PAIRS, f"{weakness}: {judge or 'all'}")
 
     def test_ends_that_move_when_they_like_are_caught(self):
         self.caught("own instants", "instants")
@@ -93,34 +94,34 @@ class Judges(unittest.TestCase):
     def test_nothing_is_found_in_flows_that_are_independent(self):
         # By chance a single set of so few flows is off by 0.03; the mean of several shows what a judge always finds.
         for question in (adversary.successions, adversary.lanes):
-            tables = [adversary.table(question(made_up(seed=seed))) for seed in range(4)]
-            for judge in ("instants", "at the same time", None):
+            tables = [adversary.table(question(made_up(seed=seed))) for seed in range(3)]
+            for judge in ("instants", None):
                 area, first = np.mean([asked(table, judge)for table in tables], axis=0)
                 said = f"{question.__name__}, {judge or 'all'}: {area:.3f}, first {first:.3f}"
                 self.assertLess(abs(area - 0.5), 0.06, said)
                 self.assertLess(first, 2 / PAIRS, said)
 
-    def test_pairs_that_are_judged_were_never_learned_from(self):
+    def test_neither_who_is_judged_nor_a_candidate_was_learned_from(self):
         truth = np.tile(np.eye(8, dtype=bool).ravel(), 4)
         by, offered = np.tile(np.repeat(np.arange(8), 8), 4), np.tile(np.tile(np.arange(8), 8), 4)
-        learned = []
+        judged = []
 
         class Learner:
             def fit(self, rows, _):
-                learned.append(set(rows[:, :2].ravel().astype(int)))
+                self.learned = set(rows.ravel().astype(int))
                 return self
 
-            def predict_proba(self, rows):
-                judged = set(rows[:, 0].astype(int))
-                assert not judged & learned[-1], (judged, learned[-1])
-                return np.full((len(rows), 2), 0.5)
+            def decision_function(self, rows):
+                judged.append(len(rows))
+                assert not self.learned & set(rows.ravel().astype(int)), rows
+                return np.zeros(len(rows))
 
         usual, adversary.learner = adversary.learner, Learner
         try:
             adversary.scores(np.stack([by, offered], axis=1).astype(float), truth, by, offered)
         finally:
             adversary.learner = usual
-        self.assertEqual(len(learned), adversary.FOLDS)
+        self.assertEqual(sum(judged), adversary.LOOKS * len(truth))
 
     def test_ties_are_shared_among_those_that_tie(self):
         truth, query = np.array([True, False, False, True]), np.array([0, 0, 1, 1])
