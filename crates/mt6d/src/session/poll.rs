@@ -71,12 +71,14 @@ impl Session {
         }
         self.forget_old_secrets();
         self.update_sender(now);
+        self.update_slots(now);
+        self.send_slots(env);
         (health, self.deadline(now))
     }
 
     /// Whether the session goes on without traffic.
     fn kept(&self) -> bool {
-        self.keepalive.is_some() || self.cover.is_some()
+        self.keepalive.is_some() || self.is_shaped()
     }
 
     fn busy(&self, now: Time) -> bool {
@@ -97,8 +99,7 @@ impl Session {
             _ => self.begun + CONFIRM_WITHIN,
         };
         // What waits for the session to be one that may send is not due before.
-        let due = self.reliable.iter().map(|r| r.next).chain(self.cover.map(|_| self.next_cover));
-        let due = due.filter(|_| self.may_send());
+        let due = self.reliable.iter().map(|r| r.next).filter(|_| self.may_send());
         due.fold(self.next_tick.min(phase).min(lanes), Time::min).max(now)
     }
 
@@ -132,7 +133,7 @@ impl Session {
     fn send_openers(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let clock = self.clock.at(now);
-        let wanted = self.busy(now);
+        let (wanted, shaped) = (self.busy(now), self.is_shaped());
         let pause = (self.terms.rotation / 16).min(OPENER_PAUSE).as_millis() as u64;
         self.update_sender(now);
         let mut due = Vec::new();
@@ -153,6 +154,8 @@ impl Session {
                     *openers += 1;
                     lane.opener = Some(clock + 300 * i64::from(*openers));
                 }
+                // What a shape sends does the same.
+                Phase::Up | Phase::Confirming if shaped => continue,
                 Phase::Up | Phase::Confirming if wanted => {
                     if lane.activity.answered() || lane.openers >= OPENERS {
                         continue;
@@ -188,7 +191,7 @@ impl Session {
         self.send_control_on(&lane, 0, &Control::Opener, size, env);
     }
 
-    /// Repeats what was not answered, measures the path, rekeys, sends cover traffic.
+    /// Repeats what was not answered, measures the path, rekeys.
     fn send_due(&mut self, env: &mut Env) {
         let now = env.now.boot;
         self.reliable.retain(|r| now < r.until);
@@ -215,13 +218,6 @@ impl Session {
         }
         if self.phase == Phase::Up {
             self.probe_path(env);
-        }
-        while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
-            let pause = self.cover.expect("checked");
-            self.next_cover =
-                if now.since(self.next_cover) > TICK / 10 { now + pause } else { self.next_cover + pause };
-            let size = self.cover_size(env.host);
-            self.send_control_sized(0, &Control::Padding, size, env);
         }
     }
 
@@ -260,7 +256,7 @@ impl Session {
                 self.activity.waits_for_answer(now);
             }
         }
-        if self.busy(now) {
+        if self.busy(now) && !self.is_shaped() {
             let clock = self.clock.at(now);
             let (random, again) = (&mut *env.host, OPENER_AGAIN.as_secs());
             for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock) && lane.opener.is_none()) {
