@@ -21,6 +21,7 @@ mod replay;
 mod rewriting;
 pub(crate) mod seal;
 mod shape;
+mod shape_out;
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -411,6 +412,7 @@ impl Session {
             let after = u64::try_from(self.overlap().after).expect("positive");
             self.phase = Phase::Retiring { until: now + Duration::from_millis(after) };
             self.reliable.clear();
+            self.end_slots();
         }
     }
 

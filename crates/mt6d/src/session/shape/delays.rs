@@ -13,7 +13,7 @@ const BUCKETS: usize = 1 + 4 * 16;
 const LEAST: u64 = 64;
 
 /// Counts of waits, by how long they were.
-pub(super) struct Delays {
+pub(crate) struct Delays {
     spans: [[u32; BUCKETS]; SPANS],
     current: usize,
     since: Time,

@@ -9,10 +9,17 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::delays::Delays;
-use super::{ROOM, Rate};
+use crate::config::Rate;
 use crate::drops::DropReason;
-use crate::session::fast_out::Place;
+use crate::session::fast_out::{OUTER, Place};
+use crate::session::path_mtu::BASE;
+use crate::session::seal;
 use crate::time::Time;
+
+/// Size of all outer packets: what every path carries.
+pub(crate) const SIZE: u16 = BASE;
+/// What they have room for.
+pub(crate) const ROOM: usize = SIZE as usize - OUTER - seal::OVERHEAD;
 
 /// The rows.
 const FIRST: usize = 0;
@@ -27,23 +34,23 @@ const HOLDS: (Duration, usize, usize) = (Duration::from_millis(400), 16, 512);
 const FLOWS: usize = 1024;
 
 /// An inner part of a datagram, which waits.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     since: Time,
     flow: usize,
     length: usize,
     /// Length of the inner packet that is whole with it.
-    pub(super) packet: Option<usize>,
+    pub(crate) packet: Option<usize>,
     bytes: Box<[u8; ROOM]>,
 }
 
 impl Waiting {
-    pub(super) fn bytes(&self) -> &[u8] {
+    pub(crate) fn bytes(&self) -> &[u8] {
         &self.bytes[..self.length]
     }
 }
 
 /// What waits.
-pub(in crate::session) struct Queue {
+pub(crate) struct Queue {
     rows: [VecDeque<Waiting>; 2],
     /// Of each flow, how many wait in either row.
     waiting: Box<[[u16; 2]; FLOWS]>,
@@ -52,11 +59,11 @@ pub(in crate::session) struct Queue {
     limit: usize,
     /// Packets that were given up, until somebody asks.
     given_up: u64,
-    pub(super) delays: Delays,
+    pub(crate) delays: Delays,
 }
 
 /// The queue, for the packets of one flow.
-pub(in crate::session) struct OfFlow<'a> {
+pub(crate) struct OfFlow<'a> {
     queue: &'a mut Queue,
     flow: usize,
     expedited: bool,
@@ -69,9 +76,9 @@ pub(in crate::session) struct OfFlow<'a> {
 
 impl Queue {
     /// Of a shape with this rate.
-    pub(super) fn new(rate: Rate, now: Time) -> Self {
+    pub(crate) fn new(rate: Rate, now: Time) -> Self {
         let (time, least, most) = HOLDS;
-        let datagrams = u128::from(rate.bytes()) * time.as_micros() / 1_000_000 / u128::from(super::SIZE);
+        let datagrams = u128::from(rate.bytes()) * time.as_micros() / 1_000_000 / u128::from(SIZE);
         Queue {
             rows: [VecDeque::new(), VecDeque::new()],
             waiting: Box::new([[0; 2]; FLOWS]),
@@ -83,22 +90,31 @@ impl Queue {
     }
 
     /// For the packets of a flow.
-    pub(in crate::session) fn of_flow(&mut self, hash: u32, expedited: bool, now: Time) -> OfFlow<'_> {
+    pub(crate) fn of_flow(&mut self, hash: u32, expedited: bool, now: Time) -> OfFlow<'_> {
         OfFlow { queue: self, flow: hash as usize % FLOWS, expedited, now, parts: Vec::new(), torn: false }
     }
 
     /// How many datagrams wait.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.rows.iter().map(VecDeque::len).sum()
     }
 
     /// How many packets were given up since this was asked.
-    pub(super) fn given_up(&mut self) -> u64 {
+    pub(crate) fn given_up(&mut self) -> u64 {
         std::mem::take(&mut self.given_up)
     }
 
+    /// Gives up all that waits; how many packets that is.
+    pub(crate) fn give_up(&mut self) -> u64 {
+        for waiting in self.rows.iter_mut().flat_map(|row| row.drain(..)) {
+            self.given_up += u64::from(waiting.packet.is_some());
+        }
+        *self.waiting = [[0; 2]; FLOWS];
+        self.given_up()
+    }
+
     /// What leaves next. To be given back.
-    pub(super) fn pop(&mut self, now: Time) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, now: Time) -> Option<Waiting> {
         loop {
             let row = usize::from(self.rows[FIRST].is_empty());
             let waiting = self.rows[row].pop_front()?;
@@ -122,7 +138,7 @@ impl Queue {
     }
 
     /// Takes the memory of what has left.
-    pub(super) fn give_back(&mut self, waiting: Waiting) {
+    pub(crate) fn give_back(&mut self, waiting: Waiting) {
         self.free.push(waiting.bytes);
     }
 }
@@ -163,7 +179,7 @@ impl Place for OfFlow<'_> {
 }
 
 /// Whether a packet of IPv4 or IPv6 is marked for expedited forwarding.
-pub(in crate::session) fn is_expedited(packet: &[u8]) -> bool {
+pub(crate) fn is_expedited(packet: &[u8]) -> bool {
     const EF: u8 = 46;
     let dscp = match packet {
         [first, second, ..] if first >> 4 == 6 => (first << 4 | second >> 4) >> 2,

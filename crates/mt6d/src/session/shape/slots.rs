@@ -22,7 +22,7 @@ const LATE: Duration = Duration::from_micros(250);
 const STALL: Duration = Duration::from_millis(1);
 
 /// The slots of all lanes that are alive.
-pub(super) struct Slots {
+pub(crate) struct Slots {
     seed: Zeroizing<[u8; 32]>,
     lanes: Vec<LaneSlots>,
 }
@@ -38,12 +38,12 @@ struct LaneSlots {
 }
 
 impl Slots {
-    pub(super) fn new(seed: [u8; 32]) -> Self {
+    pub(crate) fn new(seed: [u8; 32]) -> Self {
         Slots { seed: Zeroizing::new(seed), lanes: Vec::new() }
     }
 
     /// A lane begins at `birth`, with a slot within the first gap, and has one every `mean` from then on.
-    pub(super) fn add(&mut self, lane: LaneId, birth: Time, mean: Duration) {
+    pub(crate) fn add(&mut self, lane: LaneId, birth: Time, mean: Duration) {
         let mut rng = ChaCha20Rng::from_seed(*self.seed);
         rng.set_stream(lane.0);
         let due = birth + draw(&mut rng, Duration::ZERO, mean);
@@ -51,22 +51,22 @@ impl Slots {
     }
 
     /// Ends those lanes that are not to stay.
-    pub(super) fn retain(&mut self, mut stays: impl FnMut(LaneId) -> bool) {
+    pub(crate) fn retain(&mut self, mut stays: impl FnMut(LaneId) -> bool) {
         self.lanes.retain(|slots| stays(slots.lane));
     }
 
     /// Whether a lane has slots.
-    pub(super) fn has(&self, lane: LaneId) -> bool {
+    pub(crate) fn has(&self, lane: LaneId) -> bool {
         self.lanes.iter().any(|slots| slots.lane == lane)
     }
 
     /// When the next slot is.
-    pub(super) fn deadline(&self) -> Option<Time> {
+    pub(crate) fn deadline(&self) -> Option<Time> {
         self.lanes.iter().map(|slots| slots.leaves).min()
     }
 
     /// The lane of a slot whose time has come; to be asked until there is none.
-    pub(super) fn next(&mut self, now: Time) -> Option<LaneId> {
+    pub(crate) fn next(&mut self, now: Time) -> Option<LaneId> {
         loop {
             let slots = self.lanes.iter_mut().min_by_key(|slots| (slots.leaves, slots.lane))?;
             if slots.leaves > now {
