@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use control::tunnel_status::{Carry, Endpoint, Peer, Profile, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Shape, State, Status};
 
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
@@ -85,8 +85,21 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
             "    rewritten: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
         )?;
     }
+    if let Some(shape) = &peer.shape {
+        writeln!(text, "  shape: {}", self::shape(shape))?;
+    }
     writeln!(text, "  handshakes: {}", peer.handshakes)?;
     write_drops(text, &peer.drops)
+}
+
+/// What a shape does, and what it costs.
+pub(super) fn shape(shape: &Shape) -> String {
+    let share = shape.tx_padding as f64 * 100.0 / shape.tx_datagrams.max(1) as f64;
+    let mut text = format!("{} {}, {share:.0} % padding", shape.kind, rate(shape.rate_bits as f64));
+    if let (Some(median), Some(p99)) = (shape.delay_median_ms, shape.delay_p99_ms) {
+        text += &format!(", delay {} (p99 {})", milliseconds(median), milliseconds(p99));
+    }
+    text
 }
 
 fn write_drops(text: &mut String, counts: &BTreeMap<String, u64>) -> fmt::Result {

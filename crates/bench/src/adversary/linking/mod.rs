@@ -79,7 +79,11 @@ pub(crate) struct LinkingOptions {
 ///
 /// # Errors
 /// When a pair does not come up, Python or its library is missing, or a file cannot be written.
-pub(crate) fn run(mut options: LinkingOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
+pub(crate) fn run(
+    mut options: LinkingOptions,
+    program: &Path,
+    stop: &Arc<AtomicBool>,
+) -> Result<ExitCode, Error> {
     if options.quick {
         (options.seconds, options.rotation) = (30, "2s".to_owned());
     }
