@@ -40,7 +40,7 @@ pub(crate) struct Waiting {
     length: usize,
     /// Length of the inner packet that is whole with it.
     pub(crate) packet: Option<usize>,
-    bytes: Box<[u8; ROOM]>,
+    bytes: Box<[u8]>,
 }
 
 impl Waiting {
@@ -55,7 +55,7 @@ pub(crate) struct Queue {
     /// Of each flow, how many wait in either row.
     waiting: Box<[[u16; 2]; FLOWS]>,
     /// Memory that is used again.
-    free: Vec<Box<[u8; ROOM]>>,
+    free: Vec<Box<[u8]>>,
     limit: usize,
     /// Packets that were given up, until somebody asks.
     given_up: u64,
@@ -157,7 +157,7 @@ impl Place for OfFlow<'_> {
             return Ok(());
         }
         waiting[row] += 1;
-        let mut bytes = self.queue.free.pop().unwrap_or_else(|| Box::new([0; ROOM]));
+        let mut bytes = self.queue.free.pop().unwrap_or_else(|| vec![0; ROOM].into_boxed_slice());
         write(&mut bytes[..length]);
         let waiting = Waiting { since: self.now, flow: self.flow, length, packet: None, bytes };
         self.queue.rows[row].push_back(waiting);
