@@ -11,7 +11,7 @@ mod scene;
 pub(crate) mod traffic;
 mod verdict;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
