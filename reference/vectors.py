@@ -234,6 +234,7 @@ def offer(given):
         (10, "observed", packed),
         (11, "switch", lambda v: struct.pack(">q", v)),
         (12, "rewrite", lambda _: b""),
+        (13, "shape", lambda v: struct.pack(">BI", v["kind"], v["rate"])),
     ]
     payload = b""
     for kind, name, encode in items:

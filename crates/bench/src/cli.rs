@@ -216,9 +216,9 @@ pub struct LabOptions {
     /// Padding policy: none, buckets, full
     #[arg(long, default_value = "none")]
     padding: String,
-    /// Cover packets per second
-    #[arg(long, default_value = "0")]
-    cover: String,
+    /// Shape, as in the configuration: "none" or { constant = "2Mbit/s" }, in quotes as there
+    #[arg(long, default_value = "\"none\"")]
+    shape: String,
     /// No tunnel: the routers route the inner networks (a baseline)
     #[arg(long)]
     no_tunnel: bool,
@@ -259,7 +259,7 @@ impl LabOptions {
             .rotation(&self.rotation)
             .lanes(self.lanes)
             .padding(&self.padding)
-            .cover(&self.cover)
+            .shape(&self.shape)
             .tunnel(!self.no_tunnel)
             .impairer(self.impair_with)
             .firewall(self.firewall)

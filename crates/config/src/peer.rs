@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mt6d::config::{LANES, Padding, PeerConfig, ROTATION};
+use mt6d::config::{LANES, Padding, PeerConfig, ROTATION, Rate, Shape};
 use mt6d::keys::PublicKey;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -12,7 +12,7 @@ use crate::converter::{Converter, SecretKind};
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::key::Only;
 use crate::report::{Finding, Report};
-use crate::section::{Period, Section, Value, integer, mismatch, section};
+use crate::section::{Period, Section, Value, mismatch, section};
 use crate::value::{self, Problem, duration, problem};
 
 section! {
@@ -47,10 +47,12 @@ section! {
         /// that where one ends no other begins. With 1 or 2 an observer links one to the next more often. The smaller of
         /// the two ends' values applies.
         lanes: i64 = Default("3"), only Version2;
-        /// `none`, `buckets` or `full`. The stronger of the two ends' values applies.
+        /// `none`, `buckets` or `full`. The stronger of the two ends' values applies. Has no effect with a `shape`.
         padding: String = Default(r#""none""#), only Version2;
-        /// Datagrams of cover traffic that this end sends per second, whether or not there is traffic.
-        cover: Cover = Default(r#""0""#), only Version2;
+        /// `"none"`, or `{ constant = "2Mbit/s" }`: all datagrams have [one size and leave at one
+        /// rate](operations.md#choosing-a-shape), whatever there is to carry, in each direction, all the time. 100 kbit/s to
+        /// 100 Mbit/s, outer headers included. If one end has it both do, at the higher rate.
+        shape: ShapeValue = Default(r#""none""#), only Version2;
         /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic.
         /// Something leaves after half of that to all of it, at random. Without it a session is established when there
         /// is something to send, and ends after 180 s of silence. `25s` suits most firewalls.
@@ -89,6 +91,8 @@ section! {
         /// `"auto"`, `"off"` or `"required"`: whether packets of an unencrypted stream are carried [in the
         /// kernel](classic.md#17-in-the-kernel).
         kernel: String = Default(r#""auto""#), only Classic;
+    } without {
+        cover = "cover traffic showed when the endpoints moved; write shape = { constant = \"2Mbit/s\" } for traffic whose rate and sizes show nothing, or leave the line out",
     }
 }
 
@@ -99,20 +103,27 @@ impl PeerTable {
     }
 }
 
-/// Datagrams per second, as `"50"` or `50`.
+/// A shape: a name, or a name with what it is given.
 #[derive(Debug)]
-pub(crate) enum Cover {
-    Text(String),
-    Number(i64),
+pub(crate) struct ShapeValue {
+    name: String,
+    given: Option<String>,
 }
 
-impl Value for Cover {
+impl Value for ShapeValue {
     type Seen<'v> = &'v Self;
-    const EXPECTED: &'static str = "a number of datagrams per second, like \"50\"";
+    const EXPECTED: &'static str = "a shape, like { constant = \"2Mbit/s\" }";
 
     fn read(value: &Spanned<DeValue<'_>>, report: &mut Report) -> Option<Self> {
-        let text = value.get_ref().as_str().map(|text| Cover::Text(text.to_owned()));
-        text.or_else(|| integer(value.get_ref()).map(Cover::Number)).or_else(|| mismatch(value, report))
+        let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
+        let read = match value.get_ref() {
+            DeValue::Table(entries) if entries.len() == 1 => {
+                let (name, given) = entries.iter().next()?;
+                text(given).map(|given| ShapeValue { name: name.get_ref().to_string(), given: Some(given) })
+            }
+            _ => text(value).map(|name| ShapeValue { name, given: None }),
+        };
+        read.or_else(|| mismatch(value, report))
     }
 
     fn seen(&self) -> &Self {
@@ -162,7 +173,7 @@ impl Converter<'_> {
         let rotation = self.value(&peer.rotation, rotation);
         let lanes = self.value(&peer.lanes, lanes);
         let padding = self.value(&peer.padding, padding);
-        let cover = self.value(&peer.cover, cover);
+        let shape = self.value(&peer.shape, shape);
         let carry = self.value(&peer.carry, carry);
         if carry == Some(Encapsulation::Rewrite) {
             self.report(Finding::warning(
@@ -173,6 +184,7 @@ impl Converter<'_> {
                  traffic that is encrypted already",
             ));
         }
+        self.shape_fits(peer, shape, carry, padding);
         let keepalive = self.optional(&peer.keepalive, keepalive);
         if wants_preshared && preshared_key.is_none() {
             return None;
@@ -186,12 +198,37 @@ impl Converter<'_> {
             rotation: rotation?,
             lanes: lanes?,
             padding: padding?,
-            cover: cover?,
+            shape: shape?,
             keepalive: keepalive?,
             clockless: peer.clockless.is_true(),
             translated: peer.translated.is_true(),
             rewrite: carry? == Encapsulation::Rewrite,
         })
+    }
+
+    /// Says what a shape cannot be with, and what has no effect beside it.
+    fn shape_fits(
+        &mut self,
+        peer: &PeerTable,
+        shape: Option<Shape>,
+        carry: Option<Encapsulation>,
+        padding: Option<Padding>,
+    ) {
+        if matches!(shape, None | Some(Shape::None)) {
+            return;
+        }
+        if carry == Some(Encapsulation::Rewrite) {
+            let title = "packets whose addresses are replaced have no shape";
+            let help = "they travel as they are: leave `shape` out, or write carry = \"encapsulate\"";
+            let finding = Finding::error(peer.shape.span(), title, "for packets in the tunnel alone", help);
+            self.report(finding.related(peer.carry.span(), "these are not in it"));
+        }
+        if padding.is_some_and(|padding| padding != Padding::None) {
+            let title = "`padding` has no effect with a shape";
+            let help = "leave `padding` out";
+            let finding = Finding::warning(peer.padding.span(), title, "all datagrams have one size", help);
+            self.report(finding.related(peer.shape.span(), "the shape"));
+        }
     }
 
     /// Whether the table has keys of its profile alone.
@@ -255,14 +292,29 @@ fn padding(text: &str) -> Result<Padding, Problem> {
     }
 }
 
-/// Datagrams of cover traffic per second.
-fn cover(value: &Cover) -> Result<u32, Problem> {
-    let number = match value {
-        Cover::Text(text) => text.parse().ok(),
-        Cover::Number(number) => u32::try_from(*number).ok(),
+/// What the traffic looks like from outside.
+fn shape(value: &ShapeValue) -> Result<Shape, Problem> {
+    match (value.name.as_str(), value.given.as_deref()) {
+        ("none", None) => Ok(Shape::None),
+        ("constant", Some(rate)) => rate_of(rate).map(Shape::Constant),
+        ("constant", None) => problem("its rate is missing", r#"write { constant = "2Mbit/s" }"#),
+        _ => problem("not a shape", r#"write "none" or { constant = "2Mbit/s" }"#),
+    }
+}
+
+/// A rate in bits per second, like `2Mbit/s`.
+fn rate_of(text: &str) -> Result<Rate, Problem> {
+    const UNITS: [(&str, f64); 4] = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)];
+    let parsed = UNITS.iter().find_map(|(unit, bits)| {
+        let number = text.strip_suffix(unit)?.trim_end();
+        let is_plain = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
+        number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * bits / 8.0)
+    });
+    let Some(bytes) = parsed else {
+        return problem("not a rate", r#"write a number and a unit, like "500kbit/s" or "2Mbit/s""#);
     };
-    number.map_or_else(
-        || problem("not a number of datagrams per second", r#"write a whole number, like "50"; "0" is none"#),
-        Ok,
-    )
+    match Rate::from_bytes(bytes as u32) {
+        Some(rate) => Ok(rate),
+        None => problem("out of range", "a shape has 100kbit/s to 100Mbit/s"),
+    }
 }

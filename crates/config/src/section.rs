@@ -43,6 +43,8 @@ pub(crate) trait Section: Sized {
     const KIND: Option<&'static str>;
     /// All keys, as they are declared.
     const KEYS: &'static [Key];
+    /// Keys that there were, each with what to write instead.
+    const GONE: &'static [(&'static str, &'static str)];
 
     /// The keys that are given, and where.
     fn given(&self) -> Vec<(&'static Key, Range<usize>)>;
@@ -59,11 +61,13 @@ pub(crate) trait Section: Sized {
 ///     Name = "[header]", named "peer" {
 ///         /// What the key means.
 ///         key: Value = Default("\"10s\""), only Version2;
+///     } without {
+///         old = "write `key` instead",
 ///     }
 /// }
 /// ```
 ///
-/// `named` is for tables of which there are many, `only` for keys that one profile or mode has; a key whose name is none
+/// `without` names keys that there were. `named` is for tables of which there are many, `only` for keys that one profile or mode has; a key whose name is none
 /// in Rust is declared as `rule as "match": …`.
 macro_rules! section {
     (
@@ -73,7 +77,7 @@ macro_rules! section {
                 $(#[doc = $about:literal])+
                 $field:ident $(as $written:literal)?: $value:ty = $absent:expr $(, only $only:ident)?;
             )+
-        }
+        } $(without { $($gone:ident = $instead:literal),+ $(,)? })?
     ) => {
         $(#[doc = $what])*
         #[derive(Debug)]
@@ -87,6 +91,8 @@ macro_rules! section {
             const KEYS: &'static [$crate::key::Key] = &[$(
                 $crate::section::section!(@key $field ($($written)?) $absent, ($($only)?), [$($about),+])
             ),+];
+
+            const GONE: &'static [(&'static str, &'static str)] = &[$($((stringify!($gone), $instead)),+)?];
 
             fn given(&self) -> Vec<(&'static $crate::key::Key, std::ops::Range<usize>)> {
                 [$(self.$field.place()),+].into_iter().flatten().collect()
@@ -278,8 +284,10 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
     unknown.sort_by_key(|name| name.span().start);
     let mut misspelt = Vec::new();
     for name in unknown {
-        let meant = similar(name.get_ref(), S::KEYS);
+        let gone = S::GONE.iter().find(|(gone, _)| gone == name.get_ref());
+        let meant = similar(name.get_ref(), S::KEYS).filter(|_| gone.is_none());
         let help = match meant {
+            _ if gone.is_some() => gone.map_or_else(String::new, |(_, instead)| (*instead).to_owned()),
             Some(key) => format!("did you mean `{}`?", key.name),
             None => {
                 let known: Vec<_> = S::KEYS.iter().map(|key| key.name).collect();

@@ -49,7 +49,7 @@ fn the_example_is_what_it_says() {
     assert_eq!(config.tunnel.mtu, None);
     assert_eq!(config.node.external, "eth0");
     let peer = config.peer("site-b").unwrap();
-    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.cover), (10, 3, 0));
+    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.shape), (10, 3, mt6d::config::Shape::None));
     let node = config.to_node_config(1500, true, true);
     assert_eq!(node.check(), Ok(()));
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
@@ -227,7 +227,7 @@ proptest! {
     fn any_value(key in "[a-z_]{1,12}", value in "(-?[0-9]{1,20}|\"\\PC{0,30}\"|\\[\"[0-9a-f:./]{0,20}\"\\]|true)") {
         let line = format!("{key} = {value}");
         survives(&format!("{EXAMPLE}\n{line}"));
-        for known in ["hop_prefix", "rotation", "lanes", "cover", "allowed_ips", "public_key", "keepalive", "mtu", "name"] {
+        for known in ["hop_prefix", "rotation", "lanes", "padding", "allowed_ips", "public_key", "keepalive", "mtu", "name"] {
             survives(&edited(EXAMPLE, known, &format!("{known} = {value} #")));
         }
     }

@@ -86,6 +86,9 @@ pub struct Peer {
     /// Their bytes.
     #[serde(default)]
     pub rx_rewritten_bytes: u64,
+    /// What the shape does; null without one.
+    #[serde(default)]
+    pub shape: Option<Shape>,
     /// Datagrams and packets dropped, by reason.
     pub drops: BTreeMap<String, u64>,
     /// Round-trip time in milliseconds; null until measured.
@@ -119,6 +122,25 @@ pub enum Carry {
     Encapsulate,
     /// As they are, but for their addresses.
     Rewrite,
+}
+
+/// A shape that was agreed on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Shape {
+    /// What kind: `constant`.
+    pub kind: String,
+    /// Its rate in bits per second, outer headers included.
+    pub rate_bits: u64,
+    /// Datagrams that this node has sent in this session.
+    pub tx_datagrams: u64,
+    /// Those of them that carried nothing.
+    pub tx_padding: u64,
+    /// Datagrams that wait for their time.
+    pub waiting: u64,
+    /// Within the last minute half of the packets have waited no longer than so many milliseconds; null if none have.
+    pub delay_median_ms: Option<f64>,
+    /// All but one in a hundred.
+    pub delay_p99_ms: Option<f64>,
 }
 
 /// Whether there is a session with a peer.
@@ -184,6 +206,15 @@ pub fn example() -> Status {
         tx_rewritten_bytes: 0,
         rx_rewritten_packets: 0,
         rx_rewritten_bytes: 0,
+        shape: Some(Shape {
+            kind: "constant".to_owned(),
+            rate_bits: 2_000_000,
+            tx_datagrams: 100_000,
+            tx_padding: 90_000,
+            waiting: 1,
+            delay_median_ms: Some(2.5),
+            delay_p99_ms: Some(12.0),
+        }),
         drops: BTreeMap::from([("replay".to_owned(), 3)]),
         rtt_ms: Some(1.25),
         clock_offset_ms: Some(-40),
@@ -205,6 +236,7 @@ pub fn example() -> Status {
         tx_bytes: 0,
         rx_packets: 0,
         rx_bytes: 0,
+        shape: None,
         drops: BTreeMap::new(),
         rtt_ms: None,
         clock_offset_ms: None,
@@ -238,7 +270,7 @@ mod tests {
         }
         let fields = "name profile public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
                       tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
-                      carry tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
+                      carry shape tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
         for peer in value["peers"].as_array().unwrap() {
             for field in fields.split_whitespace() {
                 assert!(peer.get(field).is_some(), "{field}");
@@ -249,6 +281,11 @@ mod tests {
         assert_eq!(established["session"]["cipher"], "AES-256-GCM");
         assert_eq!(established["local"][0]["address"], "2001:db8:a1::1234");
         assert_eq!(established["drops"]["replay"], 3);
+        for field in
+            "kind rate_bits tx_datagrams tx_padding waiting delay_median_ms delay_p99_ms".split_whitespace()
+        {
+            assert!(established["shape"].get(field).is_some(), "{field}");
+        }
         assert!(value["peers"][1]["session"].is_null());
     }
 

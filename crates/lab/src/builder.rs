@@ -56,7 +56,7 @@ pub struct Builder {
     pub(crate) lanes: u8,
     pub(crate) threads: Option<u8>,
     pub(crate) padding: String,
-    pub(crate) cover: String,
+    pub(crate) shape: String,
     pub(crate) rewrite: bool,
     pub(crate) preshared: bool,
     pub(crate) tunnel: bool,
@@ -91,7 +91,7 @@ impl Builder {
             lanes: 1,
             threads: None,
             padding: "none".into(),
-            cover: "0".into(),
+            shape: "\"none\"".into(),
             rewrite: false,
             preshared: false,
             tunnel: true,
@@ -158,9 +158,9 @@ impl Builder {
         self
     }
 
-    /// Cover packets per second, as in the configuration file. Default none.
-    pub fn cover(mut self, cover: &str) -> Self {
-        cover.clone_into(&mut self.cover);
+    /// Shape, as in the configuration file: `{ constant = "2Mbit/s" }`. Default `"none"`.
+    pub fn shape(mut self, shape: &str) -> Self {
+        shape.clone_into(&mut self.shape);
         self
     }
 

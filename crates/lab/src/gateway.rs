@@ -247,12 +247,12 @@ fn peer(options: &Builder, keys: &Keys, site: Site) -> String {
         if transparent { format!("\"{}/128\"", host(other)) } else { format!("\"{v6}\", \"{v4}\"") };
     format!(
         "public_key = \"{public}\"\n{preshared}hop_prefix = \"{hop}\"\nallowed_ips = [{allowed}]\n\
-         lanes = {lanes}\npadding = \"{padding}\"\ncover = \"{cover}\"\ncarry = \"{carry}\"\n",
+         lanes = {lanes}\npadding = \"{padding}\"\nshape = {shape}\ncarry = \"{carry}\"\n",
         public = keys.public[other as usize],
         hop = hop_prefix(options, other),
         lanes = options.lanes,
         padding = options.padding,
-        cover = options.cover,
+        shape = options.shape,
         carry = if options.rewrite { "rewrite" } else { "encapsulate" },
     )
 }

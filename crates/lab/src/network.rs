@@ -83,11 +83,11 @@ impl Layout {
         let version_2_alone = options.lanes > 1
             || options.threads.is_some()
             || options.padding != "none"
-            || options.cover != "0"
+            || options.shape != "\"none\""
             || options.preshared;
         if options.profile == Profile::Classic && version_2_alone {
             return Err(Error::Usage(
-                "the classic profile has no lanes, threads, padding, cover or pre-shared keys".into(),
+                "the classic profile has no lanes, threads, padding, shape or pre-shared keys".into(),
             ));
         }
         let transparent = options.gateways == Gateways::Transparent;

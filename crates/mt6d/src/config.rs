@@ -14,8 +14,6 @@ pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1).
 pub const LANES: std::ops::RangeInclusive<u8> = 1..=16;
 /// Keys of a session are renewed after this time, or after a rotation interval if that is longer.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
-/// Most datagrams of cover traffic per second: about 100 Mbit/s.
-pub const COVER: u32 = 10_000;
 /// Shortest and longest hopping prefix, in bits.
 pub const HOP_PREFIX_LENGTH: std::ops::RangeInclusive<u8> = 32..=112;
 /// The longest where addresses are replaced: among 2^32 addresses no two pairs meet.
@@ -31,6 +29,44 @@ pub enum Padding {
     Buckets = 1,
     /// Always the path MTU: no size shows, small packets cost as much as large ones.
     Full = 2,
+}
+
+/// What the traffic with a peer looks like from outside. Of two peers' wishes the later one holds, and of two of the same
+/// kind the one with the greater rate.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Shape {
+    /// Like the traffic inside.
+    #[default]
+    None,
+    /// Each lane sends datagrams of one size at one rate from its birth to its death, whatever there is to carry. This is
+    /// the rate of all lanes together, on average, in each direction.
+    Constant(Rate),
+}
+
+/// A rate of outer packets, headers included.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Rate(u32);
+
+impl Rate {
+    /// The least that a shape may have: ten datagrams per second.
+    pub const LEAST: Rate = Rate(12_500);
+    /// The most: some 10,000 datagrams per second, each of them sent at a time of its own.
+    pub const MOST: Rate = Rate(12_500_000);
+
+    /// So many bytes per second, if a shape may have that.
+    pub fn from_bytes(bytes_per_second: u32) -> Option<Rate> {
+        Some(Rate(bytes_per_second)).filter(|rate| (Rate::LEAST..=Rate::MOST).contains(rate))
+    }
+
+    /// Bytes per second.
+    pub fn bytes(self) -> u32 {
+        self.0
+    }
+
+    /// Bits per second.
+    pub fn bits(self) -> u64 {
+        u64::from(self.0) * 8
+    }
 }
 
 /// A node and its peers.
@@ -70,10 +106,10 @@ pub struct PeerConfig {
     pub rotation: Duration,
     /// Lanes alive at once on average, 1 to 16; of two wishes the fewer hold.
     pub lanes: u8,
-    /// Padding policy; of two wishes the stronger holds.
+    /// Padding policy; of two wishes the stronger holds. With a shape all datagrams have one size anyway.
     pub padding: Padding,
-    /// Cover traffic, in datagrams per second that are sent on top of all others; 0 for none.
-    pub cover: u32,
+    /// What the traffic looks like from outside.
+    pub shape: Shape,
     /// Keep a session up, and the path's stateful firewalls open, without traffic: something is sent at least this
     /// often. None: sessions are made when there is something to send, and end.
     pub keepalive: Option<Duration>,
@@ -88,7 +124,7 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    /// A peer with the protocol's defaults: three lanes at a time that live for ten seconds, no padding, no cover.
+    /// A peer with the protocol's defaults: three lanes at a time that live for ten seconds, no padding, no shape.
     #[must_use]
     pub fn new(name: &str, public_key: PublicKey, hop_prefix: Ipv6Net, allowed_ips: Vec<IpNet>) -> Self {
         PeerConfig {
@@ -100,7 +136,7 @@ impl PeerConfig {
             rotation: Duration::from_secs(10),
             lanes: 3,
             padding: Padding::None,
-            cover: 0,
+            shape: Shape::None,
             keepalive: None,
             clockless: false,
             translated: false,
@@ -207,9 +243,6 @@ impl NodeConfig {
         }
         if !LANES.contains(&peer.lanes) {
             return range("lanes must be 1 to 16");
-        }
-        if peer.cover > COVER {
-            return range("cover must be at most 10000 datagrams per second");
         }
         let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_REWRITE_PREFIX;
         if peer.rewrite

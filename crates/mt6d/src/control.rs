@@ -13,7 +13,7 @@ pub(crate) const HEADER: usize = 8;
 /// A control message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Control<'a> {
-    /// Nothing but bytes: padding, cover, keepalive.
+    /// Nothing but bytes: shape, keepalive.
     Padding,
     /// Opens the path's stateful firewalls for a new endpoint.
     Opener,
@@ -151,6 +151,11 @@ impl<'a> Control<'a> {
                 Control::RekeyFirst(message) | Control::RekeyAnswer(message) => message.len(),
                 Control::Half { bytes, .. } => 1 + bytes.len(),
             }
+    }
+
+    /// Whether an inner part is nothing but padding.
+    pub(crate) fn is_padding(inner: &[u8]) -> bool {
+        inner.len() >= HEADER && inner[..4] == [0, kind::PADDING, 0, 0]
     }
 
     /// Reads a control message; `inner` begins with its zero nibble. `None` if it is malformed.

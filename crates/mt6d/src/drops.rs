@@ -47,6 +47,8 @@ wire::drop_reasons! {
     TooBig = "too_big",
     /// Too many halves of split packets wait for each other, or one waited too long.
     Reassembly = "reassembly",
+    /// A packet did not fit the queue of a shape, or waited there for too long: there is more than its rate carries.
+    ShapeFull = "shape_full",
     /// A key is used up and the next is not agreed yet.
     KeyExhausted = "key_exhausted",
     /// The kernel did not take a datagram.

@@ -7,7 +7,7 @@ use zeroize::Zeroizing;
 
 use crate::envelope::Claim;
 use crate::id::LaneId;
-use crate::kdf::{Secret, expand, extract, prf};
+use crate::kdf::{Secret, expand, extract, prf_secret};
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::{Malformed, Offer};
 
@@ -176,12 +176,12 @@ pub(crate) struct LaneSecret(Secret);
 impl LaneSecret {
     /// The key that seals what is sent on `lane`.
     pub(crate) fn data(&self, lane: LaneId) -> Secret {
-        Zeroizing::new(prf(&self.0, &[b"data", &lane.0.to_be_bytes()]))
+        prf_secret(&self.0, &[b"data", &lane.0.to_be_bytes()])
     }
 
     /// The key that hides its counters.
     pub(crate) fn header(&self, lane: LaneId) -> Secret {
-        Zeroizing::new(prf(&self.0, &[b"header", &lane.0.to_be_bytes()]))
+        prf_secret(&self.0, &[b"header", &lane.0.to_be_bytes()])
     }
 }
 

@@ -1,6 +1,7 @@
 //! The two key-derivation primitives of the protocol: HKDF-SHA-256 (RFC 5869) and HMAC-SHA-256 as a PRF.
 
 use hkdf::Hkdf;
+use hmac::digest::FixedOutput as _;
 use hmac::{Hmac, Mac};
 use sha2::Sha256;
 use zeroize::Zeroizing;
@@ -27,6 +28,24 @@ pub(crate) fn prf(key: &[u8; 32], parts: &[&[u8]]) -> [u8; 32] {
         mac.update(part);
     }
     mac.finalize().into_bytes().into()
+}
+
+/// As [`prf`], for what is a secret itself: made in its place, so that no copy stays behind on the stack.
+pub(crate) fn prf_secret(key: &[u8; 32], parts: &[&[u8]]) -> Secret {
+    let mut mac = <Hmac<Sha256> as Mac>::new_from_slice(key).expect("HMAC takes keys of any length");
+    for part in parts {
+        mac.update(part);
+    }
+    let mut out = Zeroizing::new([0u8; 32]);
+    mac.finalize_into(out.as_mut_slice().into());
+    out
+}
+
+/// Overwrites what functions that have returned left on the stack: keys that were moved to where they live are copied on the
+/// way, and nobody wipes the copies.
+#[inline(never)]
+pub(crate) fn wipe_stack() {
+    std::hint::black_box(&mut [0u8; 1 << 14]);
 }
 
 #[cfg(test)]

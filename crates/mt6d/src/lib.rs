@@ -101,6 +101,7 @@
 //! | [`births`], [`schedule`], [`endpoint`], [`rendezvous`], `tier` | when and where |
 //! | `envelope`, `handshake`, `offer` | first contact: what is said |
 //! | `contact`, `peer` | first contact: who, when, from where; which session is in use |
+//! | `session::shape` | what leaves, and when, where that has nothing to do with what is carried |
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
 //! | `control` | messages inside a session |
 //! | `id`, [`overhead`], `time` | numbers and what they mean |
@@ -153,7 +154,7 @@ pub use outbox::{Batch, Outbox};
 pub use packet_worker::{Notice, PacketWorker, Receiver, Update};
 pub use peer::{LaneStatus, PeerMemory, PeerState, PeerStatus, SessionStatus};
 pub use received::Received;
-pub use session::{InnerMtu, Traffic};
+pub use session::{Delay, InnerMtu, ShapeStatus, Traffic};
 pub use time::{Now, Time};
 
 pub use ipnet;

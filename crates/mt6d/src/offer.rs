@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
-use crate::config::{LANES, Padding, ROTATION};
+use crate::config::{LANES, Padding, ROTATION, Rate, Shape};
 
 /// The ciphers that seal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,6 +51,7 @@ pub(crate) struct Offer {
     pub(crate) switch: Option<i64>,
     /// The sender replaces addresses, if the receiver does.
     pub(crate) rewrite: bool,
+    pub(crate) shape: Shape,
 }
 
 /// A payload that is not one: an item is cut short or has a value out of its range.
@@ -70,6 +71,13 @@ mod item {
     pub(super) const OBSERVED: u8 = 10;
     pub(super) const SWITCH: u8 = 11;
     pub(super) const REWRITE: u8 = 12;
+    pub(super) const SHAPE: u8 = 13;
+}
+
+/// What the first byte of a shape says.
+mod shape_kind {
+    pub(super) const NONE: u8 = 0;
+    pub(super) const CONSTANT: u8 = 2;
 }
 
 impl Offer {
@@ -110,6 +118,12 @@ impl Offer {
         if self.rewrite {
             put(item::REWRITE, &[]);
         }
+        match self.shape {
+            Shape::None => {}
+            Shape::Constant(rate) => {
+                put(item::SHAPE, &[&[shape_kind::CONSTANT], rate.bytes().to_be_bytes().as_slice()].concat());
+            }
+        }
         out
     }
 
@@ -127,6 +141,7 @@ impl Offer {
             observed: None,
             switch: None,
             rewrite: false,
+            shape: Shape::None,
         };
         while let Some((head, rest)) = bytes.split_first_chunk::<3>() {
             let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
@@ -163,6 +178,7 @@ impl Offer {
                 item::OBSERVED => offer.observed = Some(prefix(value)?),
                 item::SWITCH => offer.switch = Some(i64::from_be_bytes(fixed(value)?)),
                 item::REWRITE => offer.rewrite = fixed(value).map(|[]: [u8; 0]| true)?,
+                item::SHAPE => offer.shape = shape(value)?,
                 _ => {}
             }
         }
@@ -172,6 +188,16 @@ impl Offer {
 
 fn fixed<const N: usize>(value: &[u8]) -> Result<[u8; N], Malformed> {
     value.try_into().map_err(|_| Malformed)
+}
+
+fn shape(value: &[u8]) -> Result<Shape, Malformed> {
+    let [kind, rate @ ..]: [u8; 5] = fixed(value)?;
+    let rate = || Rate::from_bytes(u32::from_be_bytes(rate)).ok_or(Malformed);
+    match kind {
+        shape_kind::NONE => Ok(Shape::None),
+        shape_kind::CONSTANT => Ok(Shape::Constant(rate()?)),
+        _ => Err(Malformed),
+    }
 }
 
 fn prefix(value: &[u8]) -> Result<Ipv6Net, Malformed> {
@@ -202,6 +228,7 @@ mod tests {
             observed: Some("2001:db8:b1::/48".parse().unwrap()),
             switch: Some(90_000),
             rewrite: true,
+            shape: Shape::Constant(Rate::LEAST),
         }
     }
 
@@ -213,6 +240,8 @@ mod tests {
         assert_eq!(Offer::decode(&bytes[..bytes.len() - 1]), Err(Malformed));
         assert_eq!(Offer::decode(&[4, 0, 1, 17]), Err(Malformed), "17 lanes");
         assert_eq!(Offer::decode(&[3, 0, 4, 0, 0, 0, 0]), Err(Malformed), "no interval");
+        assert_eq!(Offer::decode(&[13, 0, 5, 2, 0, 0, 0, 99]), Err(Malformed), "hardly a rate");
+        assert_eq!(Offer::decode(&[13, 0, 5, 9, 0, 1, 0, 0]), Err(Malformed), "no kind of shape");
     }
 
     proptest! {

@@ -18,7 +18,7 @@ use snow::Builder;
 use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
 
 use crate::births::{self, Births, Life};
-use crate::config::Padding;
+use crate::config::{Padding, Rate, Shape};
 use crate::drops::DropReason;
 use crate::endpoint::{self, Place};
 use crate::envelope::{self, Claim, Kind};
@@ -349,6 +349,7 @@ fn smallest_offer() -> Offer {
         observed: None,
         switch: None,
         rewrite: false,
+        shape: Shape::None,
     }
 }
 
@@ -378,7 +379,8 @@ fn answering_offer() -> Offer {
 fn offers() -> Vec<Value> {
     let switch = Offer { switch: Some(77_000), ..first_offer() };
     let rewrite = Offer { rewrite: true, ..first_offer() };
-    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite]
+    let shape = Offer { shape: Shape::Constant(Rate::LEAST), ..first_offer() };
+    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape]
         .map(|offer| {
             assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
             case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
@@ -400,6 +402,10 @@ fn stated(offer: &Offer) -> Value {
         "observed": offer.observed,
         "switch": offer.switch,
         "rewrite": offer.rewrite.then_some(true),
+        "shape": match offer.shape {
+            Shape::None => Value::Null,
+            Shape::Constant(rate) => json!({ "kind": 2, "rate": rate.bytes() }),
+        },
     })
 }
 

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use classic::hashed::HashedHost;
 use ipnet::Ipv6Net;
-use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, Time};
+use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, ShapeStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
 use config::{ClassicPeer, TunnelConfig};
-use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, Shape, State, Status};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(
@@ -75,6 +75,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         tx_rewritten_bytes: status.rewritten.tx_bytes,
         rx_rewritten_packets: status.rewritten.rx_packets,
         rx_rewritten_bytes: status.rewritten.rx_bytes,
+        shape: status.shape.and_then(shape),
         drops: drops(&status.drops),
         rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
         clock_offset_ms: status.clock_offset_ms,
@@ -120,12 +121,27 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         tx_rewritten_bytes: rewritten.tx_bytes,
         rx_rewritten_packets: rewritten.rx_packets,
         rx_rewritten_bytes: rewritten.rx_bytes,
+        shape: None,
         drops: BTreeMap::new(),
         rtt_ms: None,
         clock_offset_ms: None,
         path_mtu: status.map_or(0, |s| s.stream.outer_mtu),
         handshakes: status.map_or(0, |s| s.stream.keys_adopted),
     }
+}
+
+fn shape(status: ShapeStatus) -> Option<Shape> {
+    let mt6d::config::Shape::Constant(rate) = status.shape else { return None };
+    let ms = |delay: std::time::Duration| delay.as_micros() as f64 / 1000.0;
+    Some(Shape {
+        kind: "constant".to_owned(),
+        rate_bits: rate.bits(),
+        tx_datagrams: status.datagrams,
+        tx_padding: status.padding,
+        waiting: status.waiting as u64,
+        delay_median_ms: status.delay.map(|delay| ms(delay.median)),
+        delay_p99_ms: status.delay.map(|delay| ms(delay.p99)),
+    })
 }
 
 fn drops(drops: &Drops) -> BTreeMap<String, u64> {

@@ -272,6 +272,11 @@ impl Node {
             peer.timer = None;
             let mut env =
                 Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
+            if peer.next > now.boot {
+                peer.send_slots(&mut env);
+                self.wake(index);
+                continue;
+            }
             peer.poll(&mut env);
             if peer.route_mtu_changed() {
                 self.new_mtus.insert(index);
@@ -432,14 +437,15 @@ impl Node {
             workers.touch(index);
         }
         let Some(peer) = self.peers.get_mut(index) else { return };
-        let before = peer.timer.replace(peer.next);
+        let due = peer.due();
+        let before = peer.timer.replace(due);
         if before == peer.timer {
             return;
         }
         if let Some(before) = before {
             self.timers.remove(&(before, index));
         }
-        self.timers.insert((peer.next, index));
+        self.timers.insert((due, index));
     }
 }
 
@@ -459,7 +465,6 @@ fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
         name: old.name.clone(),
         hop_prefix: old.hop_prefix,
         allowed_ips: old.allowed_ips.clone(),
-        cover: old.cover,
         keepalive: old.keepalive,
         translated: old.translated,
         ..new.clone()

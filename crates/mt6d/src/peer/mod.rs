@@ -17,7 +17,7 @@ use ipnet::{IpNet, Ipv6Net};
 use wire::ecn::Ecn;
 use wire::virtio_net;
 
-use crate::config::PeerConfig;
+use crate::config::{PeerConfig, Shape};
 use crate::contact::{Attempts, Listeners};
 use crate::drops::{DropReason, Drops};
 use crate::env::{Env, Identity};
@@ -67,6 +67,8 @@ struct Queued {
 pub(crate) struct Peer {
     pub(crate) config: PeerConfig,
     pub(crate) next: Time,
+    /// When a shape has something to send; not part of `next`, since it is often and nothing else is due then.
+    pub(crate) next_slot: Option<Time>,
     /// What the node's table of timers has for it.
     pub(crate) timer: Option<Time>,
     index: PeerId,
@@ -117,6 +119,7 @@ impl Peer {
     ) -> Self {
         Peer {
             next: now.boot,
+            next_slot: None,
             timer: None,
             index,
             listeners: Listeners::new(&keys, config.clockless),
@@ -174,7 +177,7 @@ impl Peer {
         // Routes that are new have no MTU yet.
         self.route_mtu = None;
         for session in &mut self.sessions {
-            session.reconfigure(config.keepalive, config.cover);
+            session.reconfigure(config.keepalive);
         }
         self.config = config;
         self.next = now;
@@ -216,7 +219,7 @@ impl Peer {
     }
 
     fn kept(&self) -> bool {
-        self.config.keepalive.is_some() || self.config.cover > 0
+        self.config.keepalive.is_some() || self.config.shape != Shape::None
     }
 
     /// Whether an address is one that the peer may hop to.
@@ -378,9 +381,23 @@ impl Peer {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
+        self.next_slot = self.sessions.iter().filter_map(Session::next_slot).min();
         if self.route_mtu_changed() {
             env.deliver.mtu_changed();
         }
+    }
+
+    /// When the peer wants to be called.
+    pub(crate) fn due(&self) -> Time {
+        self.next_slot.map_or(self.next, |slot| slot.min(self.next))
+    }
+
+    /// Sends what a shape has to send now.
+    pub(crate) fn send_slots(&mut self, env: &mut Env) {
+        for session in &mut self.sessions {
+            session.send_slots(env);
+        }
+        self.next_slot = self.sessions.iter().filter_map(Session::next_slot).min();
     }
 
     fn poll_sessions(&mut self, env: &mut Env) -> Time {
@@ -476,6 +493,7 @@ impl Peer {
             rotation: self.config.rotation,
             lanes: self.config.lanes,
             padding: self.config.padding,
+            shape: self.config.shape,
             hop_prefix: None,
             receive_mtu: env.own.link_mtu,
             stream,

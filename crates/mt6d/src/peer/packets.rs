@@ -138,7 +138,9 @@ impl Peer {
     /// The sending half of the session in use. None while what is sent has consequences.
     pub(crate) fn sender(&self) -> Option<&Sender> {
         let unreachable = self.silent && self.attempts.slow();
-        self.in_use().filter(|_| !unreachable).map(|at| self.sessions[at].sender())
+        let session = self.in_use().filter(|_| !unreachable).map(|at| &self.sessions[at])?;
+        // What is sent at a time of its own is sent by who keeps the time.
+        (!session.is_shaped()).then(|| session.sender())
     }
 
     /// A peer that is heard is not silent any more.

@@ -7,7 +7,7 @@ use ipnet::Ipv6Net;
 use wire::ecn::Ecn;
 
 use super::{Answer, Peer, UNCONFIRMED};
-use crate::config::LONGEST_REWRITE_PREFIX;
+use crate::config::{LONGEST_REWRITE_PREFIX, Padding, Shape};
 use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
 use crate::endpoint::{prefix_of, rebase};
@@ -19,7 +19,7 @@ use crate::keys::Role;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
-use crate::session::{ANSWER_WITHIN, Learned, NewSession, PeerClock, Phase, Session, Terms};
+use crate::session::{ANSWER_WITHIN, Learned, NewSession, PeerClock, Phase, SHAPE_SIZE, Session, Terms};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::Now;
 use rand_chacha::rand_core::Rng;
@@ -196,6 +196,7 @@ impl Peer {
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
         (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, terms.lanes, terms.padding);
+        ours.shape = terms.shape;
         ours.rewrite = terms.rewrite;
         ours.unix_ms = Some(env.now.unix_ms);
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
@@ -270,7 +271,6 @@ impl Peer {
             round_trip,
             learned,
             keepalive: self.config.keepalive,
-            cover: self.config.cover,
         };
         let session = Session::begin(new, env.now.boot, env.host);
         let id = session.id;
@@ -281,19 +281,30 @@ impl Peer {
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
     fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: Ipv6Net, env: &Env) -> Terms {
         let aes = ours.aes && theirs.aes;
+        let shape = ours.shape.max(theirs.shape);
+        // All of one size, on any path, with nothing that an outer header says of what is inside.
+        let (padding, mtu) = match shape {
+            Shape::None => (ours.padding.max(theirs.padding), ours.receive_mtu.min(theirs.receive_mtu)),
+            Shape::Constant(_) => (Padding::Full, SHAPE_SIZE),
+        };
         let roomy = |prefix: Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
             lanes: ours.lanes.min(theirs.lanes),
-            padding: ours.padding.max(theirs.padding),
+            padding,
+            shape,
             local_prefix: env.own.hop_prefix,
             remote_prefix,
-            mtu: ours.receive_mtu.min(theirs.receive_mtu),
+            mtu,
             contexts: theirs.contexts,
             stream: theirs.stream.zip(ours.stream),
             rekey_after: env.own.rekey_after,
-            rewrite: ours.rewrite && theirs.rewrite && roomy(env.own.hop_prefix) && roomy(remote_prefix),
+            rewrite: shape == Shape::None
+                && ours.rewrite
+                && theirs.rewrite
+                && roomy(env.own.hop_prefix)
+                && roomy(remote_prefix),
         }
     }
 }

@@ -7,7 +7,7 @@ use super::Peer;
 use super::memory::PeerMemory;
 use crate::drops::Drops;
 use crate::id::LaneId;
-use crate::session::{Phase, Traffic};
+use crate::session::{Phase, ShapeStatus, Traffic};
 use crate::time::Now;
 
 /// Whether there is a session. These are all: one more is a breaking change.
@@ -82,6 +82,8 @@ pub struct PeerStatus {
     pub clock_offset_ms: Option<i64>,
     /// The largest outer packet that is known to arrive, in bytes.
     pub path_mtu: Option<u16>,
+    /// What the shape does, if the session has one.
+    pub shape: Option<ShapeStatus>,
     /// Handshakes that led to a session.
     pub handshakes: u64,
     /// The prefix that the peer hops in, as far as we know.
@@ -134,6 +136,7 @@ impl Peer {
             rtt: session.and_then(|s| s.round_trip.measured()),
             clock_offset_ms: self.clock_offset(now),
             path_mtu: session.map(|s| s.path_mtu.get()),
+            shape: session.and_then(|s| s.shape_status(now.boot)),
             handshakes: self.handshakes,
             hop_prefix: self.remote_prefix,
         }

@@ -123,6 +123,7 @@ impl Session {
                 env.deliver.mtu_changed();
             }
             Control::RoundTrip { clock: echo } => {
+                self.asked = now;
                 self.send_control(id, &Control::RoundTripAnswer { echo, clock }, env);
             }
             Control::RoundTripAnswer { echo, clock } => self.measured(echo, clock, now, false),

@@ -2,13 +2,13 @@
 
 use super::contexts::{Form, Pair};
 use super::fast_out::LaneSender;
-use super::fast_out::{self, BUCKETS, Egress, OUTER};
+use super::fast_out::{self, Egress, OUTER};
 use super::seal;
+use super::shape::is_expedited;
 use super::{InnerMtu, Lane, Phase, Refusal, Session};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
-use crate::host_interface::HostInterface;
 use crate::id::LaneId;
 use crate::time::Time;
 use wire::ecn::Ecn;
@@ -31,7 +31,16 @@ impl Session {
         packet: &mut [u8],
         env: &mut Env,
     ) -> Result<(), Refusal> {
-        if let Some(pair) = self.sender.send(header, packet, env.now.boot, env.outbox)? {
+        let now = env.now.boot;
+        let in_full = match &mut self.shaping {
+            Some(shaping) => {
+                let expedited = is_expedited(packet);
+                let queue = &mut shaping.queue;
+                self.sender.put(header, packet, now, move |flow| queue.of_flow(flow, expedited, now))?
+            }
+            None => self.sender.send(header, packet, now, env.outbox)?,
+        };
+        if let Some(pair) = in_full {
             self.sent_in_full(&pair, env);
         }
         Ok(())
@@ -84,6 +93,9 @@ impl Session {
         if matches!(self.phase, Phase::Retiring { .. }) {
             return;
         }
+        if let Some(shaping) = &mut self.shaping {
+            return shaping.control(id, message);
+        }
         let now = env.now.boot;
         self.update_sender(now);
         // A responder's firewall lets in what comes on the lane that its openers went out on.
@@ -127,16 +139,5 @@ impl Session {
             Ok(()) => {}
             Err(reason) => self.activity.drops.count(reason),
         }
-    }
-
-    /// The size of a datagram of cover traffic, as an outer packet.
-    pub(super) fn cover_size(&self, host: &mut HostInterface) -> u16 {
-        let path = usize::from(self.path_mtu.get());
-        let size = match self.terms.padding {
-            Padding::Full => path,
-            Padding::Buckets => BUCKETS[host.random(0..=BUCKETS.len() as u64 - 1) as usize].min(path),
-            Padding::None => host.random(BUCKETS[0] as u64..=path as u64) as usize,
-        };
-        size as u16
     }
 }

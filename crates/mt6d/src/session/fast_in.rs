@@ -13,6 +13,7 @@ use wire::flow;
 use super::activity::{Activity, LaneActivity};
 use super::contexts::{Pair, ReceiveContexts};
 use super::seal::{COUNTER, OpeningKey};
+use crate::control::Control;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
 use crate::id::{PeerId, SessionId};
@@ -83,6 +84,10 @@ impl Receiver {
             };
             opened = true;
             let inner = at.start + COUNTER..at.start + COUNTER + length;
+            // Most of what comes, where there is a shape.
+            if !unproven && Control::is_padding(&arena[inner.clone()]) {
+                continue;
+            }
             if unproven || arena.get(inner.start).is_some_and(|b| b >> 4 == 0) {
                 punted.push(inner);
                 continue;

@@ -76,6 +76,18 @@ impl LaneSender {
     }
 }
 
+/// Where the inner parts of datagrams go: sealed into the outbox, or to where they wait for their time.
+pub(super) trait Place {
+    /// How long one may be.
+    fn room(&self) -> usize;
+
+    /// Has one of `length` bytes written, or of more, the rest of which is padding.
+    fn put(&mut self, length: usize, write: impl FnOnce(&mut [u8])) -> Result<(), DropReason>;
+
+    /// With what was put last an inner packet of so many bytes is whole.
+    fn whole(&mut self, length: usize);
+}
+
 /// The sending half of a session.
 #[derive(Clone)]
 pub(crate) struct Sender {
@@ -157,9 +169,40 @@ impl Sender {
         now: Time,
         outbox: &mut Outbox,
     ) -> Result<Option<Pair>, Refusal> {
-        let drop = |reason| Err(Refusal::Drop(reason));
+        let Flow { hash, form, pair } = self.prepare(header, packet, now)?;
+        let full = self.padding == Padding::Full;
+        let ecn = if full { Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
+        let Some(lane) = self.lane_for(hash, now) else {
+            return Err(Refusal::Drop(DropReason::NoSession));
+        };
+        let (room, padding) = (room(self.path_mtu), self.padding);
+        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
+        let mut sealed = Sealed { egress, outbox, packets: 0, bytes: 0, length: 0 };
+        let result = self.segments(header, packet, form, &mut sealed);
+        self.activity.sent(sealed.packets, sealed.bytes, now);
+        lane.activity.sent.set(now);
+        if sealed.length > 0 {
+            lane.activity.length.store(sealed.length as u32, Relaxed);
+        }
+        result.map(|()| pair)
+    }
+
+    /// The same, but what would be sealed goes to the place that there is for its flow.
+    pub(super) fn put<P: Place>(
+        &self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        now: Time,
+        place: impl FnOnce(u32) -> P,
+    ) -> Result<Option<Pair>, Refusal> {
+        let Flow { hash, form, pair } = self.prepare(header, packet, now)?;
+        self.segments(header, packet, form, &mut place(hash)).map(|()| pair)
+    }
+
+    /// Finds out what flow a packet is of and how it travels, and clamps the segment size that it may state.
+    fn prepare(&self, header: &virtio_net::Header, packet: &mut [u8], now: Time) -> Result<Flow, Refusal> {
         let (Ok((source, destination)), Ok(hash)) = (flow::addresses(packet), flow::hash(packet)) else {
-            return drop(DropReason::Malformed);
+            return Err(Refusal::Drop(DropReason::Malformed));
         };
         let (form, pair) = match (source, destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
@@ -169,7 +212,6 @@ impl Sender {
             }
             _ => (None, None),
         };
-        let limit = self.inner_mtu(form);
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
         // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
         let room = room(self.path_mtu);
@@ -179,36 +221,29 @@ impl Sender {
         };
         let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
+        Ok(Flow { hash, form, pair })
+    }
 
-        let full = self.padding == Padding::Full;
-        let ecn = if full { Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
-        let Some(lane) = self.lane_for(hash, now) else { return drop(DropReason::NoSession) };
-        let padding = self.padding;
-        let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
-
-        let Ok(mut segmenter) = Segmenter::new(header, packet) else { return drop(DropReason::Malformed) };
+    /// Puts each segment of a packet or GSO packet into its place, up to one that cannot be.
+    fn segments(
+        &self,
+        header: &virtio_net::Header,
+        packet: &mut [u8],
+        form: Option<Form>,
+        place: &mut impl Place,
+    ) -> Result<(), Refusal> {
+        let limit = self.inner_mtu(form);
+        let Ok(mut segmenter) = Segmenter::new(header, packet) else {
+            return Err(Refusal::Drop(DropReason::Malformed));
+        };
         if segmenter.largest_segment() > usize::from(limit) {
             return Err(Refusal::TooBig(limit));
         }
-        let (mut packets, mut bytes, mut length) = (0, 0, 0);
-        let mut failure = Ok(pair);
         while let Some(segment) = segmenter.next() {
-            match self.segment(&egress, form, segment.head, segment.payload, outbox) {
-                Ok(sealed) => length = sealed,
-                Err(reason) => {
-                    failure = Err(Refusal::Drop(reason));
-                    break;
-                }
-            }
-            packets += 1;
-            bytes += segment.len() as u64;
+            self.segment(form, segment.head, segment.payload, place).map_err(Refusal::Drop)?;
+            place.whole(segment.len());
         }
-        self.activity.sent(packets, bytes, now);
-        lane.activity.sent.set(now);
-        if length > 0 {
-            lane.activity.length.store(length as u32, Relaxed);
-        }
-        failure
+        Ok(())
     }
 
     /// The inner MTU for packets of this form.
@@ -233,15 +268,14 @@ impl Sender {
         })
     }
 
-    /// Seals one packet; the length of its datagram's inner part.
+    /// Puts one packet into its place.
     fn segment(
         &self,
-        egress: &Egress,
         form: Option<Form>,
         head: &[u8],
         payload: &[u8],
-        outbox: &mut Outbox,
-    ) -> Result<usize, DropReason> {
+        place: &mut impl Place,
+    ) -> Result<(), DropReason> {
         // What stands in the place of an IPv6 packet's first 40 bytes.
         let mut prefix = [0; 3 + 8];
         let (prefix, head): (&[u8], &[u8]) = match form {
@@ -265,11 +299,10 @@ impl Sender {
             }
         };
         let length = prefix.len() + head.len() + payload.len();
-        if length > egress.room {
-            return self.halves(egress, [prefix, head, payload], outbox);
+        if length > place.room() {
+            return self.halves([prefix, head, payload], place);
         }
-        let padded = egress.padded(length);
-        egress.seal(padded, outbox, |inner| {
+        place.put(length, |inner| {
             let (first, rest) = inner.split_at_mut(prefix.len());
             first.copy_from_slice(prefix);
             let (second, rest) = rest.split_at_mut(head.len());
@@ -277,30 +310,61 @@ impl Sender {
             let (third, padding) = rest.split_at_mut(payload.len());
             third.copy_from_slice(payload);
             padding.fill(0);
-        })?;
-        Ok(padded)
+        })
     }
 
     /// Sends an inner packet that does not fit in two halves.
     #[cold]
-    fn halves(&self, egress: &Egress, parts: [&[u8]; 3], outbox: &mut Outbox) -> Result<usize, DropReason> {
+    fn halves(&self, parts: [&[u8]; 3], place: &mut impl Place) -> Result<(), DropReason> {
         let inner = parts.concat();
-        let room = egress.room - control::HEADER - 1;
+        let room = place.room() - control::HEADER - 1;
         if inner.len() > 2 * room {
             return Err(DropReason::TooBig);
         }
         let id = self.activity.next_half();
         let (first, second) = inner.split_at(inner.len().div_ceil(2));
-        let mut padded = 0;
         for (part, bytes) in [(0, first), (1, second)] {
             let half = Control::Half { part, bytes };
-            padded = egress.padded(half.length());
-            egress.seal(padded, outbox, |inner| {
+            place.put(half.length(), |inner| {
                 let length = half.encode(id, inner);
                 inner[length..].fill(0);
             })?;
         }
-        Ok(padded)
+        Ok(())
+    }
+}
+
+/// What is known of a packet before it is on its way.
+struct Flow {
+    hash: u32,
+    form: Option<Form>,
+    /// Its addresses, if they go out in full.
+    pair: Option<Pair>,
+}
+
+/// Datagrams that leave as soon as they are sealed, and what became of them.
+struct Sealed<'a> {
+    egress: Egress<'a>,
+    outbox: &'a mut Outbox,
+    packets: u64,
+    bytes: u64,
+    /// Of the last inner part.
+    length: usize,
+}
+
+impl Place for Sealed<'_> {
+    fn room(&self) -> usize {
+        self.egress.room
+    }
+
+    fn put(&mut self, length: usize, write: impl FnOnce(&mut [u8])) -> Result<(), DropReason> {
+        self.length = self.egress.padded(length);
+        self.egress.seal(self.length, self.outbox, write)
+    }
+
+    fn whole(&mut self, length: usize) {
+        self.packets += 1;
+        self.bytes += length as u64;
     }
 }
 

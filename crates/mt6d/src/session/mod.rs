@@ -20,6 +20,8 @@ mod rekey;
 mod replay;
 mod rewriting;
 pub(crate) mod seal;
+mod shape;
+mod shape_out;
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -30,7 +32,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 
 use crate::births::{Births, Life};
-use crate::config::Padding;
+use crate::config::{Padding, Shape};
 use crate::control::Control;
 use crate::endpoint::{self, Place};
 use crate::env::Env;
@@ -62,6 +64,9 @@ use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
 use rewriting::Rewriting;
 use seal::{OpeningKey, SealingKey};
+pub(crate) use shape::SIZE as SHAPE_SIZE;
+use shape::Shaping;
+pub use shape::{Delay, ShapeStatus};
 
 /// An answer that took longer is refused.
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -83,6 +88,7 @@ pub(crate) struct Terms {
     pub(crate) rotation: Duration,
     pub(crate) lanes: u8,
     pub(crate) padding: Padding,
+    pub(crate) shape: Shape,
     pub(crate) local_prefix: Ipv6Net,
     pub(crate) remote_prefix: Ipv6Net,
     /// The largest outer packet that the links of both ends take.
@@ -263,10 +269,12 @@ pub(crate) struct Session {
     reliable: Vec<Reliable>,
     next_id: u32,
     keepalive: Option<Duration>,
-    cover: Option<Duration>,
-    next_cover: Time,
+    /// Decides what leaves and when, if there is a shape.
+    shaping: Option<Box<Shaping>>,
     next_tick: Time,
     next_round_trip: Time,
+    /// When the peer asked for a round trip last: who does has traffic, or keeps the session.
+    asked: Time,
     /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
     quiet: f64,
 }
@@ -299,16 +307,13 @@ pub(crate) struct NewSession<'a> {
     pub(crate) round_trip: Option<Duration>,
     pub(crate) learned: Learned,
     pub(crate) keepalive: Option<Duration>,
-    /// Cover traffic, datagrams per second.
-    pub(crate) cover: u32,
 }
 
 impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, cover } =
-            new;
+        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = secret.schedule();
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
@@ -364,10 +369,10 @@ impl Session {
             reliable: Vec::new(),
             next_id: 1,
             keepalive,
-            cover: (cover > 0).then(|| Duration::from_secs(1) / cover.max(1)),
-            next_cover: now,
+            shaping: Shaping::new(terms.shape, terms.lanes, now, host).map(Box::new),
             next_tick: now + host.pause(TICK),
             next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
+            asked: now,
             quiet: host.half_or_more(),
             terms,
         };
@@ -403,9 +408,8 @@ impl Session {
     }
 
     /// Takes over what may change without a new session.
-    pub(crate) fn reconfigure(&mut self, keepalive: Option<Duration>, cover: u32) {
+    pub(crate) fn reconfigure(&mut self, keepalive: Option<Duration>) {
         self.keepalive = keepalive;
-        self.cover = (cover > 0).then(|| Duration::from_secs(1) / cover.max(1));
         self.pairs_changed();
     }
 
@@ -415,12 +419,14 @@ impl Session {
             let after = u64::try_from(self.overlap().after).expect("positive");
             self.phase = Phase::Retiring { until: now + Duration::from_millis(after) };
             self.reliable.clear();
+            self.end_slots();
         }
     }
 
-    /// Tells the peer that the session is over.
+    /// Tells the peer that the session is over: at once, there are no more slots.
     pub(crate) fn close(&mut self, env: &mut Env) {
         if self.may_send() {
+            self.shaping = None;
             self.send_control(0, &Control::Close, env);
         }
     }

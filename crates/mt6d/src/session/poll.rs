@@ -14,6 +14,7 @@ use crate::control::Control;
 use crate::env::Env;
 use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, LaneId};
+use crate::kdf::wipe_stack;
 use crate::time::Time;
 
 /// Data received and nothing sent for this long at most: padding is sent, so that the peer knows that we live.
@@ -30,8 +31,6 @@ const BUSY_FOR: Duration = Duration::from_secs(60);
 const OPENER_AGAIN: Duration = Duration::from_secs(25);
 /// The mean time between measurements of the round trip.
 const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
-/// Cover traffic that is later than this is not caught up with.
-const LATE: Duration = Duration::from_millis(100);
 /// Openers that a responder sends before it is confirmed.
 const OPENERS_UNCONFIRMED: u8 = 3;
 /// Openers on a lane at most, while nothing is heard there.
@@ -54,8 +53,9 @@ impl Session {
                 now.since(self.begun) >= CONFIRM_WITHIN
             }
             Phase::Up => {
-                !self.kept() && now.since(self.activity.last_inner.get()) >= IDLE_AFTER
-                    || now.since(self.keyed) >= rekey::hard_limit(&self.terms)
+                let idle = now.since(self.activity.last_inner.get()) >= IDLE_AFTER;
+                let kept = self.kept() || now.since(self.asked) < BUSY_FOR;
+                idle && !kept || now.since(self.keyed) >= rekey::hard_limit(&self.terms)
             }
         };
         if over {
@@ -82,12 +82,14 @@ impl Session {
         }
         self.forget_old_secrets();
         self.update_sender(now);
+        self.update_slots(now);
+        self.send_slots(env);
         (health, self.deadline(now))
     }
 
     /// Whether the session goes on without traffic.
     fn kept(&self) -> bool {
-        self.keepalive.is_some() || self.cover.is_some()
+        self.keepalive.is_some() || self.is_shaped()
     }
 
     fn busy(&self, now: Time) -> bool {
@@ -108,8 +110,7 @@ impl Session {
             _ => self.begun + CONFIRM_WITHIN,
         };
         // What waits for the session to be one that may send is not due before.
-        let due = self.reliable.iter().map(|r| r.next).chain(self.cover.map(|_| self.next_cover));
-        let due = due.filter(|_| self.may_send());
+        let due = self.reliable.iter().map(|r| r.next).filter(|_| self.may_send());
         due.fold(self.next_tick.min(phase).min(lanes), Time::min).max(now)
     }
 
@@ -119,7 +120,9 @@ impl Session {
         let spread = (self.terms.rotation / 8).min(LATEST_OPENER).as_millis() as u64;
         let needed = self.phase == Phase::Up && self.busy(now);
         let Session { lanes, generations, terms, common, .. } = self;
+        let mut made = false;
         lanes.poll(clock, overlap, needed, host, |host, life| {
+            made = true;
             let mut lane = generation(generations, life.birth).lane(life, terms, common, host);
             let opener = match life.lane {
                 LaneId::FIRST => clock,
@@ -128,6 +131,9 @@ impl Session {
             lane.opener = (!retiring).then_some(opener);
             lane
         });
+        if made {
+            wipe_stack();
+        }
     }
 
     /// Sends openers on all lanes soon: a responder sends few before it knows that the peer is there.
@@ -143,7 +149,7 @@ impl Session {
     fn send_openers(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let clock = self.clock.at(now);
-        let wanted = self.busy(now);
+        let (wanted, shaped) = (self.busy(now), self.is_shaped());
         let pause = (self.terms.rotation / 16).min(OPENER_PAUSE).as_millis() as u64;
         self.update_sender(now);
         let mut due = Vec::new();
@@ -164,6 +170,8 @@ impl Session {
                     *openers += 1;
                     lane.opener = Some(clock + 300 * i64::from(*openers));
                 }
+                // What a shape sends does the same.
+                Phase::Up | Phase::Confirming if shaped => continue,
                 Phase::Up | Phase::Confirming if wanted => {
                     if lane.activity.answered() || lane.openers >= OPENERS {
                         continue;
@@ -199,7 +207,7 @@ impl Session {
         self.send_control_on(&lane, 0, &Control::Opener, size, env);
     }
 
-    /// Repeats what was not answered, measures the path, rekeys, sends cover traffic.
+    /// Repeats what was not answered, measures the path, rekeys.
     fn send_due(&mut self, env: &mut Env) {
         let now = env.now.boot;
         self.reliable.retain(|r| now < r.until);
@@ -226,13 +234,6 @@ impl Session {
         }
         if self.phase == Phase::Up {
             self.probe_path(env);
-        }
-        while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
-            let pause = self.cover.expect("checked");
-            self.next_cover =
-                if now.since(self.next_cover) > LATE { now + pause } else { self.next_cover + pause };
-            let size = self.cover_size(env.host);
-            self.send_control_sized(0, &Control::Padding, size, env);
         }
     }
 
@@ -276,7 +277,7 @@ impl Session {
                 self.activity.waits_for_answer(now);
             }
         }
-        if self.busy(now) {
+        if self.busy(now) && !self.is_shaped() {
             let clock = self.clock.at(now);
             let (random, again) = (&mut *env.host, OPENER_AGAIN.as_secs());
             for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock) && lane.opener.is_none()) {

@@ -205,7 +205,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Padding;
+    use crate::config::{Padding, Shape};
     use crate::deliver::Discard;
     use crate::env::Identity;
     use crate::handshake::SessionSecret;
@@ -226,6 +226,7 @@ mod tests {
             rotation: ROTATION,
             lanes: 1,
             padding: Padding::None,
+            shape: Shape::None,
             local_prefix: "2001:db8:b::/64".parse().unwrap(),
             remote_prefix: "2001:db8:a::/64".parse().unwrap(),
             mtu: 1500,
@@ -243,7 +244,6 @@ mod tests {
             round_trip: None,
             learned: Learned::default(),
             keepalive: None,
-            cover: 0,
         };
         Session::begin(new, BEGIN, host)
     }

@@ -7,7 +7,7 @@ use wire::virtio_net;
 
 use super::datagrams::{self, CONTEXT, DELIVERED, ELIDED, FULL, IPV4, LANE};
 use super::{handshake, net};
-use crate::config::Padding;
+use crate::config::{Padding, Shape};
 use crate::control::Control;
 use crate::deliver::{Deliver, Discard};
 use crate::drops::DropReason;
@@ -67,6 +67,7 @@ impl End {
             rotation: std::time::Duration::from_secs(10),
             lanes: 1,
             padding: Padding::None,
+            shape: Shape::None,
             local_prefix: if at_l { prefix_l } else { prefix_h },
             remote_prefix: if at_l { prefix_h } else { prefix_l },
             mtu: 1500,
@@ -86,7 +87,6 @@ impl End {
             round_trip: None,
             learned: Learned::default(),
             keepalive: None,
-            cover: 0,
         };
         let mut session = Session::begin(new, NOW, &mut host);
         let Some(Action::Open { id, .. }) = host.next_action() else { panic!("the first lane's endpoint") };

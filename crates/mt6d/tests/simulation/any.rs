@@ -14,7 +14,6 @@ struct Scenario {
     rotation: u64,
     lanes: [u8; 2],
     padding: Padding,
-    cover: u32,
     keepalive: Option<u64>,
     aes: bool,
     skew: i64,
@@ -37,7 +36,6 @@ prop_compose! {
         rotation in prop::sample::select(vec![1, 2, 3, 10, 30, 120]),
         lanes in [1u8..=16, 1u8..=16],
         padding in prop::sample::select(vec![Padding::None, Padding::Buckets, Padding::Full]),
-        cover in prop::sample::select(vec![0, 0, 3, 40]),
         keepalive in prop::option::of(5u64..60),
         aes: bool,
         skew in -3_700_000i64..=3_700_000,
@@ -54,7 +52,7 @@ prop_compose! {
         rewrite: bool,
     ) -> Scenario {
         Scenario {
-            seed, rotation, lanes, padding, cover, keepalive, aes, skew, drift, delay, jitter, loss, duplicate, mtu,
+            seed, rotation, lanes, padding, keepalive, aes, skew, drift, delay, jitter, loss, duplicate, mtu,
             opening, open_fails, length, ipv4, rewrite,
         }
     }
@@ -65,7 +63,6 @@ fn network(scenario: &Scenario) -> Network {
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(scenario.rotation);
         peer.padding = scenario.padding;
-        peer.cover = scenario.cover;
         peer.keepalive = scenario.keepalive.map(Duration::from_secs);
         peer.rewrite = scenario.rewrite;
     });
@@ -116,7 +113,7 @@ fn plays_out(scenario: &Scenario) {
     }
 
     // All is quiet, and as it was before.
-    if scenario.cover == 0 && scenario.keepalive.is_none() {
+    if scenario.keepalive.is_none() {
         network.run_s(200);
         let sent = network.observer.count;
         network.run_s(100);

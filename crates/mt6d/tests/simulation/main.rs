@@ -9,5 +9,6 @@ mod interruptions;
 mod many;
 mod network;
 mod rewritten;
+mod shape;
 mod sizes;
 mod steady;

@@ -196,9 +196,9 @@ fn the_maximum_segment_size_is_clamped_to_what_fits() {
 }
 
 /// The observer's sizes once a session has settled, with mixed traffic.
-fn sizes(padding: Padding, cover: u32, mtu: usize) -> BTreeSet<usize> {
+fn sizes(padding: Padding, mtu: usize) -> BTreeSet<usize> {
     let mut network = on_path(mtu);
-    network.configure(|peer| (peer.padding, peer.cover) = (padding, cover));
+    network.configure(|peer| peer.padding = padding);
     // Of two wishes the stronger holds.
     network.sites[A].peer(0).padding = Padding::None;
     network.start();
@@ -219,21 +219,19 @@ fn sizes(padding: Padding, cover: u32, mtu: usize) -> BTreeSet<usize> {
 
 #[test]
 fn full_padding_shows_one_size() {
-    assert_eq!(sizes(Padding::Full, 0, 1500), BTreeSet::from([1500]));
-    assert_eq!(sizes(Padding::Full, 5, 1400), BTreeSet::from([1400]));
-    assert_eq!(sizes(Padding::Full, 0, 1280), BTreeSet::from([1280]));
+    assert_eq!(sizes(Padding::Full, 1500), BTreeSet::from([1500]));
+    assert_eq!(sizes(Padding::Full, 1280), BTreeSet::from([1280]));
 }
 
 #[test]
 fn buckets_show_a_ladder() {
     let ladder = BTreeSet::from([128, 256, 512, 768, 1024, 1280, 1500]);
-    assert!(sizes(Padding::Buckets, 0, 1500).is_subset(&ladder));
-    assert!(sizes(Padding::Buckets, 5, 1500).is_subset(&ladder));
+    assert!(sizes(Padding::Buckets, 1500).is_subset(&ladder));
 }
 
 #[test]
 fn no_padding_shows_sizes() {
-    let sizes = sizes(Padding::None, 0, 1500);
+    let sizes = sizes(Padding::None, 1500);
     for expected in [77 + 39, 333 + 39, 1200 + 39, 900 + 68] {
         assert!(sizes.contains(&expected), "{expected}");
     }
@@ -250,29 +248,4 @@ fn full_padding_hides_ecn() {
     network.run_s(5);
     network.assert_all_arrived();
     assert!(network.observer.seen.iter().all(|s| s.ecn == Ecn::NotEct));
-}
-
-#[test]
-fn cover_traffic_keeps_its_rate() {
-    for (cover, busy) in [(1, false), (50, false), (50, true)] {
-        let mut network = on_path(1500);
-        network.configure(|peer| (peer.cover, peer.padding) = (cover, Padding::Full));
-        network.start();
-        network.establish();
-        network.run_s(15);
-        if busy {
-            network.send(A, B, Stream::udp().every_ms(10));
-            network.send(B, A, Stream::udp().every_ms(10));
-        }
-        for _ in 0..5 {
-            let (before, data) =
-                (network.observer.count, network.flows.iter().map(|f| f.sent.len()).sum::<usize>());
-            network.run_s(20);
-            let data = network.flows.iter().map(|f| f.sent.len()).sum::<usize>() - data;
-            let others = network.observer.count - before - data as u64;
-            // Openers and probes come on top: about three for each lane, and three lanes are born in a second.
-            let expected = u64::from(cover) * 20 * 2;
-            assert!((expected - 2..expected + 260).contains(&others), "{others} of {expected}");
-        }
-    }
 }

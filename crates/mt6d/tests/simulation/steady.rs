@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::net::SocketAddrV6;
 use std::time::Duration;
 
+use sidestep_mt6d::config::{Rate, Shape};
+
 use crate::network::{A, B, Network, Stream, seeds};
 
 #[test]
@@ -209,11 +211,13 @@ fn a_clock_that_runs_wrong_by_200_millionths_does_not_matter() {
 
 #[test]
 fn clocks_stay_together_without_inner_traffic() {
-    for (keepalive, cover) in [(Some(Duration::from_secs(20)), 0), (None, 1)] {
+    for (keepalive, shape) in
+        [(Some(Duration::from_secs(20)), Shape::None), (None, Shape::Constant(Rate::LEAST))]
+    {
         let mut network = Network::pair(17);
         network.configure(|peer| {
             peer.rotation = Duration::from_secs(1);
-            (peer.keepalive, peer.cover) = (keepalive, cover);
+            (peer.keepalive, peer.shape) = (keepalive, shape);
         });
         network.sites[A].clock.drift = 200;
         network.sites[B].clock.drift = -200;
@@ -221,7 +225,7 @@ fn clocks_stay_together_without_inner_traffic() {
         network.establish();
         network.run_s(3 * 3600);
         for (from, to) in [(A, B), (B, A)] {
-            network.send(from, to, Stream::udp().every_ms(10));
+            network.send(from, to, Stream::udp().every_ms(1_000));
         }
         network.run_s(20);
         network.assert_all_arrived();

@@ -7,7 +7,7 @@ use std::time::Duration;
 use classic::cipher::Cipher;
 use classic::hashed::Rotation;
 use classic::profile::{Carry, KeyExchange};
-use mt6d::config::{Padding, PeerConfig};
+use mt6d::config::{Padding, PeerConfig, Shape};
 use mt6d::overhead;
 
 use config::attachment::Failure;
@@ -171,14 +171,20 @@ fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> st
         )?;
         writeln!(text, "          WARNING: the gateways neither encrypt nor authenticate these packets")?;
     }
+    if let Shape::Constant(rate) = peer.shape {
+        let mbit = rate.bits() as f64 / 1e6;
+        let gb = f64::from(rate.bytes()) * 86_400.0 / 1e9;
+        writeln!(
+            text,
+            "          send {mbit} Mbit/s in datagrams of 1280 bytes all the time, {gb:.1} GB a day in each direction"
+        )?;
+    }
     let mut extras = Vec::new();
     match peer.padding {
+        _ if peer.shape != Shape::None => {}
         Padding::None => {}
         Padding::Buckets => extras.push("pad packets to a few sizes".to_owned()),
         Padding::Full => extras.push("pad every packet to the path MTU".to_owned()),
-    }
-    if peer.cover > 0 {
-        extras.push(format!("send {} datagrams of cover traffic per second", peer.cover));
     }
     if let Some(keepalive) = peer.keepalive {
         extras.push(format!("send something at least every {}", duration(keepalive)));

@@ -137,7 +137,7 @@ fn peer_height(peer: &Peer) -> u16 {
     let lanes = u16::try_from(peer.local.len()).unwrap_or(u16::MAX);
     let drops = u16::from(peer.drops.values().any(|&count| count > 0));
     let session = if peer.session.is_some() { 2 } else { 0 };
-    lanes.saturating_add(3 + session + drops)
+    lanes.saturating_add(3 + session + drops + u16::from(peer.shape.is_some()))
 }
 
 fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, followed: Followed, age_ms: u64) {
@@ -181,6 +181,9 @@ fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, followed: Followed,
             .clock_offset_ms
             .map_or(String::new(), |ms| format!("   clock off by {}", text::milliseconds(ms as f64)));
         lines.push(format!("round trip {rtt}   path MTU {}{offset}", peer.path_mtu).into());
+    }
+    if let Some(shape) = &peer.shape {
+        lines.push(format!("shape: {}", text::shape(shape)).into());
     }
     let drops = text::drops(&peer.drops);
     if !drops.is_empty() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::{self, Write as _};
 
-use control::tunnel_status::{Carry, Endpoint, Peer, Profile, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Shape, State, Status};
 
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
@@ -85,8 +85,21 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
             "    rewritten: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
         )?;
     }
+    if let Some(shape) = &peer.shape {
+        writeln!(text, "  shape: {}", self::shape(shape))?;
+    }
     writeln!(text, "  handshakes: {}", peer.handshakes)?;
     write_drops(text, &peer.drops)
+}
+
+/// What a shape does, and what it costs.
+pub(super) fn shape(shape: &Shape) -> String {
+    let share = shape.tx_padding as f64 * 100.0 / shape.tx_datagrams.max(1) as f64;
+    let mut text = format!("{} {}, {share:.0} % padding", shape.kind, rate(shape.rate_bits as f64));
+    if let (Some(median), Some(p99)) = (shape.delay_median_ms, shape.delay_p99_ms) {
+        text += &format!(", delay {} (p99 {})", milliseconds(median), milliseconds(p99));
+    }
+    text
 }
 
 fn write_drops(text: &mut String, counts: &BTreeMap<String, u64>) -> fmt::Result {
@@ -178,6 +191,7 @@ peer: site-b
   rotations: 372, next in 4.2 s, 1 skipped
   path: round trip 1.25 ms, MTU 1500, clock off by -40 ms
   transfer: 38.1 MiB received (500000 packets), 1.4 GiB sent (1000000 packets)
+  shape: constant 2.0 Mbit/s, 90 % padding, delay 2.50 ms (p99 12 ms)
   handshakes: 1
   dropped: 3 replay
 

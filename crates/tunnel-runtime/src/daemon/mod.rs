@@ -294,6 +294,10 @@ impl Daemon {
         if let Some(monitor) = &vm_generation {
             poller.add(monitor, token::VM_GENERATION, linux::event::Interest::Readable)?;
         }
+        // A shape says to the microsecond when something is due.
+        if let Err(error) = linux::event::precise_timers() {
+            debug!("{error}");
+        }
         let mut events = Events::with_capacity(256);
         let mut waiting = BusyPoll::new(self.config.tunnel.spin);
         let mut priority = Priority::new(self.config.tunnel.realtime);

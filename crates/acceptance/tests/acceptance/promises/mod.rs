@@ -15,4 +15,5 @@ mod packet_sizes;
 mod reload;
 mod rewrite;
 pub(crate) mod scene;
+mod shape;
 mod unlinkable;

@@ -9,7 +9,7 @@ use lab::Error;
 use lab::capture::Packet;
 use serde::Serialize;
 
-use super::LinkingOptions;
+use super::options::LinkingOptions;
 use super::scene::pair_of;
 
 /// The flows and what they are in truth.

@@ -18,7 +18,7 @@ use lab::gateway::write_private;
 use lab::namespaces::Namespace;
 use lab::process::{Process, tail};
 
-use super::LinkingOptions;
+use super::options::LinkingOptions;
 
 /// How long all sessions may take to be made.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -44,6 +44,8 @@ pub(crate) struct Network {
     pub(crate) seed: u64,
     /// The world's time, in microseconds.
     pub(crate) now: u64,
+    /// Threads that carry packets at each site; otherwise the seed says how many.
+    pub(crate) packet_threads: Option<usize>,
     pub(crate) sites: Vec<Site>,
     pub(crate) flows: Vec<Flow>,
     /// All paths but those in `paths`.
@@ -152,6 +154,7 @@ impl Network {
         let mut network = Network {
             seed,
             now: 0,
+            packet_threads: None,
             sites: Vec::new(),
             flows: Vec::new(),
             path: Path::default(),
@@ -225,14 +228,14 @@ impl Network {
         if site.calls_allowed == 0 {
             // Each lane may want to be called some ten times in an epoch; a second has at most two of them.
             let lanes: u64 = site.config.peers.iter().map(|p| u64::from(p.lanes)).sum();
-            let cover: u64 = site.config.peers.iter().map(|p| u64::from(p.cover)).sum();
-            site.calls_allowed = 300 + 30 * lanes + 2 * cover;
+            site.calls_allowed = 300 + 30 * lanes;
         }
         site.node = Some(
             Node::new(site.config.clone(), &site.memory, move || seed, now).expect("a good configuration"),
         );
         // Some sites carry packets on threads of their own, others do not: nobody can tell.
-        self.start_threads(index, (self.seed as usize + index) % 3);
+        let threads = self.packet_threads.unwrap_or((self.seed as usize + index) % 3);
+        self.start_threads(index, threads);
         self.with(index, |_, _, _, _| {});
     }
 

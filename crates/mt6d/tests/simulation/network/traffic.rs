@@ -310,7 +310,7 @@ impl Flow {
     fn ip(&self, number: u64, length: usize) -> Vec<u8> {
         match self.addresses(number) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => ipv6::Header {
-                traffic_class: 0xb8 | self.stream.ecn.bits(),
+                traffic_class: 0x88 | self.stream.ecn.bits(),
                 flow_label: 0x1_2345,
                 payload_length: length as u16,
                 next_header: self.protocol(),
@@ -321,7 +321,7 @@ impl Flow {
             .to_bytes()
             .to_vec(),
             (IpAddr::V4(source), IpAddr::V4(destination)) => ipv4::Header {
-                type_of_service: 0xb8 | self.stream.ecn.bits(),
+                type_of_service: 0x88 | self.stream.ecn.bits(),
                 total_length: (ipv4::HEADER_LEN + length) as u16,
                 identification: number as u16,
                 dont_fragment: true,

@@ -1,0 +1,99 @@
+//! A shape: what leaves, and when, has nothing to do with what there is to carry (docs/protocol.md, "Shape").
+//!
+//! Each lane has [`Slots`] from its birth to its death. In each slot one datagram of [`SIZE`] leaves: a control message, a
+//! packet out of the [`Queue`], or nothing but padding. What of these it is changes neither its size nor its time, nor those
+//! of any other: `the_wire_is_the_same_whatever_is_carried` runs sessions with and without traffic and compares.
+
+mod delays;
+mod queue;
+mod slots;
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::births::mean_alive;
+use crate::config::{Rate, Shape};
+use crate::control::Control;
+use crate::host_interface::HostInterface;
+use crate::time::Time;
+use rand_chacha::rand_core::Rng;
+
+pub use delays::Delay;
+use queue::Queue;
+pub(crate) use queue::SIZE;
+pub(super) use queue::{ROOM, is_expedited};
+use slots::Slots;
+
+/// Control messages that may wait, of either kind; the oldest make room, since what matters is sent again.
+const CONTROLS: usize = 64;
+/// What a session with a shape has.
+pub(super) struct Shaping {
+    rate: Rate,
+    /// Mean time between two slots of a lane.
+    pub(super) gap: Duration,
+    pub(super) slots: Slots,
+    pub(super) queue: Queue,
+    /// Control messages: those that leave at times of the session's own, and those that leave because of what is carried.
+    /// The former come first: what is measured with them, and so when lanes are born, has nothing to do with what is carried.
+    pub(super) controls: [VecDeque<Vec<u8>>; 2],
+    pub(super) datagrams: u64,
+    pub(super) padding: u64,
+}
+
+/// What a shape does, as the status shows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ShapeStatus {
+    /// What was agreed on.
+    pub shape: Shape,
+    /// Datagrams sent.
+    pub datagrams: u64,
+    /// Those that carried nothing.
+    pub padding: u64,
+    /// Datagrams that wait.
+    pub waiting: usize,
+    /// How long packets have waited for a slot within the last minute; none if none have.
+    pub delay: Option<Delay>,
+}
+
+impl Shaping {
+    /// As the terms want it; none if they want none.
+    pub(super) fn new(shape: Shape, lanes: u8, now: Time, host: &mut HostInterface) -> Option<Self> {
+        let Shape::Constant(rate) = shape else { return None };
+        let mut seed = [0; 32];
+        host.fresh().fill_bytes(&mut seed);
+        // Of all lanes together, on average.
+        let gap = u64::from(SIZE) * mean_alive(lanes) * 1_000 / u64::from(rate.bytes());
+        Some(Shaping {
+            rate,
+            gap: Duration::from_micros(gap),
+            slots: Slots::new(seed),
+            queue: Queue::new(rate, now),
+            controls: Default::default(),
+            datagrams: 0,
+            padding: 0,
+        })
+    }
+
+    /// Keeps a control message until there is a slot.
+    pub(super) fn control(&mut self, id: u32, message: &Control) {
+        let is_of_traffic = matches!(message, Control::Context { .. } | Control::ContextKnown { .. });
+        let controls = &mut self.controls[usize::from(is_of_traffic)];
+        if controls.len() == CONTROLS {
+            controls.pop_front();
+        }
+        let mut bytes = vec![0; message.length()];
+        message.encode(id, &mut bytes);
+        controls.push_back(bytes);
+    }
+
+    /// What it does.
+    pub(super) fn status(&self, now: Time) -> ShapeStatus {
+        ShapeStatus {
+            shape: Shape::Constant(self.rate),
+            datagrams: self.datagrams,
+            padding: self.padding,
+            waiting: self.queue.len(),
+            delay: self.queue.delays.last_minute(now),
+        }
+    }
+}
