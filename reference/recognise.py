@@ -12,6 +12,7 @@ payloads, directions, times, ports, and how random the first bytes are; never ad
 
 import argparse
 import json
+import os
 import random
 import re
 import statistics
@@ -19,6 +20,9 @@ import struct
 import subprocess
 import sys
 from pathlib import Path
+
+# Threads that wait for each other on a busy machine take longer than one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Flows with fewer datagrams say nothing.
 SHORTEST = 4
@@ -228,7 +232,7 @@ def judge_ndpi(program, captures):
     """What nDPI calls the flows of our captures: it prints a line for each protocol."""
     named = {}
     for capture in captures:
-        said = subprocess.run([program, "-i", str(capture), "-q"], capture_output=True, text=True, check=True)
+        said = subprocess.run([program, "-i", str(capture)], capture_output=True, text=True, check=True)
         for name, count in ndpi_flows(said.stdout).items():
             named[name] = named.get(name, 0) + count
     flows, unknown = sum(named.values()), named.pop("Unknown", 0)
