@@ -25,10 +25,10 @@ from pathlib import Path
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Flows with fewer datagrams say nothing.
-SHORTEST = 4
+SHORTEST = 3
 
 # As a rule sees it, a small datagram carries no packet of full size.
-SMALL = 200
+SMALL = 256
 
 # Silence that a rule asks for, seconds.
 SILENCE = 0.5
@@ -111,7 +111,7 @@ def read(path):
                 continue
             source, destination, size, first = parsed
             flow = flows.setdefault(frozenset((source, destination)), Flow(source, destination))
-            flow.datagrams.append((seconds(metadata), source == flow.beginner, size, first))
+            flow.datagrams.append((seconds(metadata, reader), source == flow.beginner, size, first))
     except (Scapy_Exception, EOFError, OSError, struct.error) as error:
         print(f"{path}: {error}", file=sys.stderr)
     finally:
@@ -120,10 +120,10 @@ def read(path):
     return [flow for flow in flows.values() if len(flow.datagrams) >= SHORTEST]
 
 
-def seconds(metadata):
-    """The time of a record of pcap or pcapng."""
+def seconds(metadata, reader):
+    """The time of a record of pcap, in microseconds or nanoseconds, or pcapng."""
     if hasattr(metadata, "sec"):
-        return metadata.sec + metadata.usec / (1e9 if getattr(metadata, "nano", False) else 1e6)
+        return metadata.sec + metadata.usec / (1e9 if reader.nano else 1e6)
     return ((metadata.tshigh << 32) | metadata.tslow) / (metadata.tsresol or 1e6)
 
 

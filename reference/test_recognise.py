@@ -72,16 +72,17 @@ class Reading(unittest.TestCase):
     def test_both_directions_of_a_capture_are_one_flow_and_a_cut_end_is_left(self):
         there, back = self.packet(6), self.packet(6, source=2000, destination=1000)
         back = back[:8] + back[24:40] + back[8:24] + back[40:]
-        text = struct.pack("<IHHIIII", 0xA1B2C3D4, 2, 4, 0, 0, 65535, 101)
-        for second, packet in enumerate((there, back, there, back)):
-            text += struct.pack("<IIII", second, 500_000, len(packet), len(packet)) + packet
-        with tempfile.TemporaryDirectory() as directory:
-            capture = Path(directory) / "one.pcap"
-            capture.write_bytes(text + b"\0\0")
-            (one,) = recognise.read(capture)
-            (Path(directory) / "none.pcap").write_bytes(b"no capture")
-            self.assertEqual(recognise.read(Path(directory) / "none.pcap"), [])
-        self.assertEqual([(time, by) for time, by, _, _ in one.datagrams], [(0.5, 1), (1.5, 0), (2.5, 1), (3.5, 0)])
+        for magic, half in ((0xA1B2C3D4, 500_000), (0xA1B23C4D, 500_000_000)):
+            text = struct.pack("<IHHIIII", magic, 2, 4, 0, 0, 65535, 101)
+            for second, packet in enumerate((there, back, there, back)):
+                text += struct.pack("<IIII", second, half, len(packet), len(packet)) + packet
+            with tempfile.TemporaryDirectory() as directory:
+                capture = Path(directory) / "one.pcap"
+                capture.write_bytes(text + b"\0\0")
+                (one,) = recognise.read(capture)
+                (Path(directory) / "none.pcap").write_bytes(b"no capture")
+                self.assertEqual(recognise.read(Path(directory) / "none.pcap"), [])
+            self.assertEqual([(time, by) for time, by, _, _ in one.datagrams], [(0.5, 1), (1.5, 0), (2.5, 1), (3.5, 0)])
 
 
 class Rules(unittest.TestCase):
