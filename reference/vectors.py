@@ -331,7 +331,7 @@ def handshake(given):
     noise = Handshake(given, keys, b"sidestep/3 contact" + keys.publics + claim)
     first_nonce, answer_nonce = unhex(given["first_nonce"]), unhex(given["answer_nonce"])
     first_aad = b"1" + noise.responder.encode() + bytes([given["tier"]]) + u64(given["epoch"])
-    answer_aad = b"2" + first_nonce
+    answer_aad = b"2" + noise.first[:32]
     first = envelope(keys, first_nonce, first_aad, claim + noise.first, given["first_size"])
     answer = envelope(keys, answer_nonce, answer_aad, noise.answer, given["answer_size"])
     return {

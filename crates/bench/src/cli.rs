@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use crate::adversary::active::command as attack;
+use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
 use crate::{caches, comparison, demo, experiment, many, nat, stack, status};
@@ -143,14 +144,18 @@ enum LabCommand {
                             sidestep-lab nat --no-offloads --json nat.json"
     )]
     Nat(nat::NatOptions),
-    /// Attack pairs on the path between them, and judge whether what they send shows it
-    #[command(after_help = "Examples:\n  sidestep-lab attack --tries 100\n  \
-                            sidestep-lab attack --kinds error.2,replay --tries 40 --json attack.json")]
-    Attack(attack::AttackOptions),
-    /// Capture pairs, and judge whether their flows can be told from those of other programs
-    #[command(after_help = "Examples:\n  scripts/captures && sidestep-lab recognise\n  \
-                            sidestep-lab recognise --foreign DIRECTORY --json recognise.json")]
-    Recognise(recognise::RecogniseArguments),
+    /// Follow pairs that share their prefixes by what an observer of the path sees of them
+    #[command(after_help = "Examples:\n  sidestep-lab adversary --report report/adversary\n  \
+                            sidestep-lab adversary --pairs 16 --only g711 --peer 'padding = \"full\"' --seed 2\n  \
+                            sidestep-lab adversary attack --tries 100\n\n\
+                            The judges learn, with scikit-learn: Debian's python3-sklearn.")]
+    #[command(args_conflicts_with_subcommands = true)]
+    Adversary {
+        #[command(flatten)]
+        options: linking::LinkingOptions,
+        #[command(subcommand)]
+        other: Option<OtherAdversary>,
+    },
     #[command(flatten)]
     Helper(HelperCommand),
 }
@@ -164,6 +169,19 @@ enum OtherBench {
                             sidestep-lab bench stack --only tunnels --report report/stack\n  \
                             sidestep-lab bench stack --figure docs/stack-latency.svg --docs docs/stack-performance.md")]
     Stack(stack::StackOptions),
+}
+
+/// What else an adversary does.
+#[derive(Clone, Debug, Subcommand)]
+enum OtherAdversary {
+    /// Attack pairs on the path between them, and judge whether what they send shows it
+    #[command(after_help = "Examples:\n  sidestep-lab adversary attack --tries 100\n  \
+                            sidestep-lab adversary attack --kinds error.2,replay --tries 40 --json attack.json")]
+    Attack(attack::AttackOptions),
+    /// Capture pairs, and judge whether their flows can be told from those of other programs
+    #[command(after_help = "Examples:\n  scripts/captures && sidestep-lab adversary recognise\n  \
+                            sidestep-lab adversary recognise --foreign DIRECTORY --json recognise.json")]
+    Recognise(recognise::RecogniseArguments),
 }
 
 /// Which lab.
@@ -309,8 +327,11 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
             many::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),
-        LabCommand::Attack(options) => attack::run(&options, &program()?, &*stop_flag()?),
-        LabCommand::Recognise(options) => recognise::run(&options, &program()?, &*stop_flag()?),
+        LabCommand::Adversary { options, other } => match other {
+            None => linking::run(options, &program()?, &stop_flag()?),
+            Some(OtherAdversary::Attack(options)) => attack::run(&options, &program()?, &*stop_flag()?),
+            Some(OtherAdversary::Recognise(options)) => recognise::run(&options, &program()?, &*stop_flag()?),
+        },
         LabCommand::Helper(command) => helper::run(command),
     }
 }

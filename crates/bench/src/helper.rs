@@ -15,6 +15,7 @@ use wire::ethernet::MacAddress;
 
 use crate::adversary::active::process::{ManInTheMiddle, man_in_the_middle};
 use crate::adversary::active::traffic;
+use crate::adversary::linking::traffic::{self as kinds, Kind};
 use crate::stack;
 use crate::stack::contender::StackContender;
 
@@ -69,6 +70,24 @@ pub enum HelperCommand {
         /// What is drawn is drawn from this
         #[arg(long)]
         seed: u64,
+    },
+    /// Carry traffic of a kind, drawn from a seed
+    TrafficOfKind {
+        /// Own address and port
+        #[arg(long)]
+        listen: SocketAddr,
+        /// The other end's
+        #[arg(long)]
+        to: SocketAddr,
+        /// Which kind
+        #[arg(long)]
+        kind: Kind,
+        /// What is drawn is drawn from this
+        #[arg(long)]
+        seed: u64,
+        /// The end that answers
+        #[arg(long)]
+        server: bool,
     },
     /// Attack the frames between two interfaces
     ManInTheMiddle(ManInTheMiddle),
@@ -170,6 +189,9 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         }
         HelperCommand::UdpDrawn { listen, to, rate, seed } => {
             traffic::run(listen, to, rate, seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
+        }
+        HelperCommand::TrafficOfKind { listen, to, kind, seed, server } => {
+            kinds::run(kind, server, [listen, to], seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         HelperCommand::ManInTheMiddle(command) => {
             man_in_the_middle(&command, &stop_flag()?).map(|()| ExitCode::SUCCESS)

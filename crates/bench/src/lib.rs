@@ -6,7 +6,7 @@
 //! | [`experiment`] | `experiment`: the published test plans, repeated |
 //! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
-//! | `adversary` | `attack`: an adversary on the path, and what he learns by what he does; `recognise`: whether he can tell that it is Sidestep |
+//! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
 //! | [`many`] | one gateway with many peers |
 //! | [`demo`], [`outcome`], [`report`] | half a minute of traffic with a live view, and what is left of it |
 //! | `page`, `chart` | what the reports' pages have in common |

@@ -51,8 +51,9 @@ section! {
         padding: String = Default(r#""none""#), only Version2;
         /// Datagrams of cover traffic that this end sends per second, whether or not there is traffic.
         cover: Cover = Default(r#""0""#), only Version2;
-        /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic. Without it a session is
-        /// established when there is something to send, and ends after 180 s of silence. `25s` suits most firewalls.
+        /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic.
+        /// Something leaves after half of that to all of it, at random. Without it a session is established when there
+        /// is something to send, and ends after 180 s of silence. `25s` suits most firewalls.
         keepalive: Period = Otherwise("none"), only Version2;
         /// Also tries and accepts contact with a clock that was never set. Both ends must set it. The endpoints for it
         /// live for a month.

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddrV6;
-use std::ops::Range;
+use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use rustc_hash::FxHashSet;
 
-use crate::envelope::Nonce;
+use crate::envelope::Ephemeral;
 use crate::handshake::InitiatorState;
 use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId};
@@ -20,8 +20,10 @@ use crate::time::{Now, Time};
 
 /// Tries in one tier before the next.
 const ATTEMPTS_IN_TIER: u32 = 3;
-/// When the copies of a first message leave, after the first.
-const COPIES: [Duration; 3] = [Duration::ZERO, Duration::from_millis(1000), Duration::from_millis(2200)];
+/// From one copy of a first message to the next. There are two at least.
+const COPY: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(1500);
+/// None leaves so long after the first.
+const LAST_COPY: Duration = Duration::from_millis(2500);
 /// How long a try lasts.
 const ATTEMPT: Duration = Duration::from_secs(3);
 /// A try is forgotten this long after its first copy left. An answer that came too late is told from a stranger's
@@ -33,14 +35,14 @@ const LONGEST_PAUSE: u64 = 60;
 /// both sit behind stateful firewalls try in the same tier at about the same time.
 const SLICE: u64 = 120_000;
 /// First messages remembered for each rendezvous endpoint. Only the peer can make one, so there are few.
-const NONCES: usize = 4096;
+const REMEMBERED: usize = 4096;
 
 /// A rendezvous endpoint that is open or being opened.
 struct Listener {
     id: EndpointId,
     open: bool,
     /// The peer's own, which only the peer can choose, so a plain hash will do.
-    seen: FxHashSet<Nonce>,
+    seen: FxHashSet<Ephemeral>,
 }
 
 /// The rendezvous endpoints of this node towards one peer.
@@ -147,17 +149,17 @@ impl Listeners {
     }
 
     /// Whether a first message came before, or so many have that nobody knows.
-    pub(crate) fn seen(&self, at: TierEpoch, nonce: &Nonce) -> bool {
+    pub(crate) fn seen(&self, at: TierEpoch, first: &Ephemeral) -> bool {
         self.open
             .get(&at)
-            .is_none_or(|listener| listener.seen.len() >= NONCES || listener.seen.contains(nonce))
+            .is_none_or(|listener| listener.seen.len() >= REMEMBERED || listener.seen.contains(first))
     }
 
     /// Remembers a first message. Only what was verified in all respects comes here: a copy from elsewhere must not be
     /// in the genuine one's way.
-    pub(crate) fn remember(&mut self, at: TierEpoch, nonce: Nonce) {
+    pub(crate) fn remember(&mut self, at: TierEpoch, first: Ephemeral) {
         if let Some(listener) = self.open.get_mut(&at) {
-            listener.seen.insert(nonce);
+            listener.seen.insert(first);
         }
     }
 
@@ -177,7 +179,7 @@ impl Listeners {
     }
 }
 
-/// A try: one fresh handshake, its first message sent three times within one epoch.
+/// A try: one fresh handshake, its first message sent several times within one epoch, each time in an envelope of its own.
 pub(crate) struct Attempt {
     pub(crate) first: FirstMessage,
     /// When its first copy left, or was made.
@@ -185,7 +187,8 @@ pub(crate) struct Attempt {
     pub(crate) pending: Option<InitiatorState>,
     /// When the first copy of its message left; it waits for the endpoint until then.
     pub(crate) left: Option<Time>,
-    copies: usize,
+    /// When the next copy leaves; none if that was the last.
+    next_copy: Option<Time>,
     /// The peer was heard meanwhile, but may not have been: the next copy is another message, which says what was heard.
     renews: Renews,
 }
@@ -205,8 +208,9 @@ pub(crate) struct FirstMessage {
     pub(crate) to: SocketAddrV6,
     /// Where the peer is thought to hop.
     pub(crate) remote_prefix: Ipv6Net,
-    pub(crate) nonce: Nonce,
-    pub(crate) datagram: Vec<u8>,
+    pub(crate) ephemeral: Ephemeral,
+    /// Claim and Noise message.
+    pub(crate) message: Vec<u8>,
 }
 
 /// Tries, and the pauses between them.
@@ -284,7 +288,8 @@ impl Attempts {
 impl Attempt {
     /// A try that begins now.
     pub(crate) fn new(first: FirstMessage, pending: InitiatorState, now: Time) -> Self {
-        Attempt { first, begun: now, pending: Some(pending), left: None, copies: 0, renews: Renews::No }
+        let (pending, next_copy) = (Some(pending), Some(now));
+        Attempt { first, begun: now, pending, left: None, next_copy, renews: Renews::No }
     }
 
     /// The next copy is to be another message.
@@ -296,7 +301,7 @@ impl Attempt {
 
     /// Whether the copy that is due now is to be another message: it takes the place of the first.
     pub(crate) fn renewal_due(&mut self, now: Time) -> bool {
-        let due = self.renews == Renews::WithNextCopy && self.copies > 0;
+        let due = self.renews == Renews::WithNextCopy && self.left.is_some();
         due && self.next_copy().is_some_and(|at| at <= now)
     }
 
@@ -312,18 +317,19 @@ impl Attempt {
     }
 
     /// Whether a copy is to leave now.
-    pub(crate) fn copy_due(&mut self, now: Time) -> bool {
+    pub(crate) fn copy_due(&mut self, now: Time, host: &mut HostInterface) -> bool {
         if self.next_copy().is_none_or(|at| now < at) {
             return false;
         }
         if self.left.is_none() {
             (self.begun, self.left) = (now, Some(now));
         }
-        self.copies += 1;
+        let next = now + host.pause(COPY);
+        self.next_copy = Some(next).filter(|next| next.since(self.begun) <= LAST_COPY);
         true
     }
 
     fn next_copy(&self) -> Option<Time> {
-        COPIES.get(self.copies).filter(|_| self.pending.is_some()).map(|after| self.begun + *after)
+        self.next_copy.filter(|_| self.pending.is_some())
     }
 }

@@ -22,8 +22,11 @@ const TAG: usize = 16;
 /// What the envelope adds to a message, at least.
 pub(crate) const OVERHEAD: usize = NONCE + 2 + TAG;
 
-/// A nonce; also the identity of a first message.
 pub(crate) type Nonce = [u8; NONCE];
+
+/// The ephemeral public key that a first message's Noise message begins with. It is fresh in each, and the same in all copies of
+/// one, which have another nonce and another size each: so it is what a first message is known by.
+pub(crate) type Ephemeral = [u8; 32];
 
 /// What a first message says of its sender before any Diffie-Hellman is computed: enough to tell a copy from elsewhere,
 /// or of earlier. The Noise handshake is bound to it.
@@ -37,12 +40,12 @@ pub(crate) struct Claim {
     pub(crate) heard: Mark,
 }
 
-/// What a first message is known by: the beginning of its nonce.
+/// What a first message is called in the peer's: the beginning of its ephemeral key.
 pub(crate) type Mark = [u8; 8];
 
-/// The mark of the first message with this nonce.
-pub(crate) fn mark(nonce: &Nonce) -> Mark {
-    *nonce.first_chunk().expect("a nonce is longer")
+/// The mark of the first message with this ephemeral key.
+pub(crate) fn mark(ephemeral: &Ephemeral) -> Mark {
+    *ephemeral.first_chunk().expect("a key is longer")
 }
 
 impl Claim {
@@ -75,8 +78,8 @@ impl Claim {
 pub(crate) enum Kind<'a> {
     /// A first message to the endpoint of `receiver` in an epoch.
     First { receiver: Role, at: TierEpoch },
-    /// The answer to the first message with this nonce.
-    Answer { first: &'a Nonce },
+    /// The answer to the first message with this ephemeral key, whichever of its copies arrived.
+    Answer { first: &'a Ephemeral },
 }
 
 impl Kind<'_> {
@@ -109,8 +112,8 @@ pub(crate) fn seal(key: &[u8; 32], kind: &Kind, nonce: &Nonce, message: &[u8], s
     datagram
 }
 
-/// The nonce and the message of a datagram, if it is of this kind and its sender has the pair's keys.
-pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<(Nonce, Vec<u8>)> {
+/// The message of a datagram, if it is of this kind and its sender has the pair's keys.
+pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<Vec<u8>> {
     if datagram.len() < OVERHEAD {
         return None;
     }
@@ -126,8 +129,7 @@ pub(crate) fn open(key: &[u8; 32], kind: &Kind, datagram: &[u8]) -> Option<(Nonc
         )
         .ok()?;
     let length = usize::from(u16::from_be_bytes([plain[0], plain[1]]));
-    let message = plain.get(2..2 + length)?.to_vec();
-    Some((*nonce, message))
+    Some(plain.get(2..2 + length)?.to_vec())
 }
 
 #[cfg(test)]
@@ -147,9 +149,9 @@ mod tests {
     fn opens_what_it_sealed_and_only_as_what_it_was() {
         let datagram = seal(&[1; 32], &FIRST, &[2; 24], b"noise", 200);
         assert_eq!(datagram.len(), 200);
-        assert_eq!(open(&[1; 32], &FIRST, &datagram), Some(([2; 24], b"noise".to_vec())));
+        assert_eq!(open(&[1; 32], &FIRST, &datagram), Some(b"noise".to_vec()));
         assert_eq!(open(&[1; 32], &first(8), &datagram), None);
-        assert_eq!(open(&[1; 32], &Kind::Answer { first: &[2; 24] }, &datagram), None);
+        assert_eq!(open(&[1; 32], &Kind::Answer { first: &[2; 32] }, &datagram), None);
         assert_eq!(open(&[3; 32], &FIRST, &datagram), None);
     }
 

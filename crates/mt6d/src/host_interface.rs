@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
@@ -159,6 +160,25 @@ impl HostInterface {
         seed.iter_mut().zip(*old).for_each(|(new, old)| *new ^= old);
         self.rng = ChaCha20Rng::from_seed(*seed);
         &mut self.rng
+    }
+
+    /// A pause from a range, uniform.
+    pub(crate) fn pause(&mut self, range: RangeInclusive<Duration>) -> Duration {
+        let micros = |pause: &Duration| u64::try_from(pause.as_micros()).expect("pauses are short");
+        Duration::from_micros(self.random(micros(range.start())..=micros(range.end())))
+    }
+
+    /// A pause from an exponential distribution that is cut off at four times its mean: between events that are so far apart,
+    /// one tells nothing of when the next will be.
+    pub(crate) fn exponential(&mut self, mean: Duration) -> Duration {
+        const LONGEST: f64 = 4.0;
+        let uniform = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+        mean.mul_f64(-(1.0 - uniform * (1.0 - (-LONGEST).exp())).ln())
+    }
+
+    /// A part of a pause: from half to all of it, uniform.
+    pub(crate) fn half_or_more(&mut self) -> f64 {
+        self.random(50..=100) as f64 / 100.0
     }
 
     /// A number from a range, near enough to uniform for sizes and pauses.

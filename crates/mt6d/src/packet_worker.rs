@@ -73,8 +73,6 @@ pub(crate) enum NoticeKind {
     SentInFull(PeerId, Arc<session::Sender>, Pair),
     /// The kernel did not take a datagram.
     SendFailed(EndpointId),
-    /// An ICMPv6 error came: what it quotes, and the MTU of a Packet Too Big.
-    PathError(EndpointId, Vec<u8>, Option<u32>),
 }
 
 /// Carries packets of the sessions that there are.
@@ -182,16 +180,11 @@ impl PacketWorker {
         self.punt(NoticeKind::SendFailed(endpoint));
     }
 
-    /// As [`Node::path_error`](crate::Node::path_error).
-    pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>) {
-        self.punt(NoticeKind::PathError(endpoint, quoted.to_vec(), too_big));
-    }
-
     fn punt(&mut self, kind: NoticeKind) {
         match kind {
             _ if self.notices.len() < NOTICES => self.notices.push(Notice(kind)),
             // There will be others of the same.
-            NoticeKind::SentInFull(..) | NoticeKind::SendFailed(_) | NoticeKind::PathError(..) => {}
+            NoticeKind::SentInFull(..) | NoticeKind::SendFailed(_) => {}
             NoticeKind::Packet(..) | NoticeKind::Opened(..) => self.drops.count(DropReason::Overload),
         }
     }

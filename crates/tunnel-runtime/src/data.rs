@@ -37,8 +37,6 @@ const RECEIVES_OF_ONE: (usize, usize) = (64, 8 * MAX_RECEIVE);
 const RECEIVES_OF_SHARED: usize = 4;
 /// errno(3) of a device that is down.
 const EIO: i32 = 5;
-/// ICMPv6 type of Packet Too Big.
-const PACKET_TOO_BIG: u8 = 2;
 
 /// A socket in use, or what it takes to know that it is wanted.
 enum Slot {
@@ -302,16 +300,13 @@ impl DataPath {
         Ok(true)
     }
 
-    /// Receives what came to an endpoint, and looks at its error queue if there is something in it.
+    /// Receives what came to an endpoint, and empties its error queue.
     pub(super) fn read_endpoint(&mut self, token: u64, error: bool, node: &mut impl PacketPath, now: Now) {
         // The token's low half is the endpoint's slot.
         let slot = token as u32 as usize;
-        if error && let Some(Some(Slot::Open(id, socket))) = self.sockets.get(slot) {
-            let mut quoted = [0; 256];
-            while let Ok(Some(queued)) = socket.recv_error(&mut quoted) {
-                let too_big = (queued.icmp_type == PACKET_TOO_BIG).then_some(queued.info);
-                node.path_error(*id, &quoted[..queued.len.min(quoted.len())], too_big, now);
-            }
+        if error && let Some(Some(Slot::Open(_, socket))) = self.sockets.get(slot) {
+            // ICMPv6 errors: anybody can make them, so nothing follows from them (docs/protocol.md, "Errors from outside").
+            while let Ok(Some(_)) = socket.recv_error(&mut []) {}
         }
         let (mut receives, mut bytes) = (0, 0);
         while receives < RECEIVES_OF_ONE.0 && bytes < RECEIVES_OF_ONE.1 {

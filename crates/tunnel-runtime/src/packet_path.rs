@@ -24,8 +24,6 @@ pub(super) trait PacketPath {
         deliver: &mut dyn Deliver,
     );
 
-    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now);
-
     fn send_failed(&mut self, endpoint: EndpointId);
 }
 
@@ -50,10 +48,6 @@ impl PacketPath for Node {
         deliver: &mut dyn Deliver,
     ) {
         Node::receive(self, received, arena, now, outbox, deliver);
-    }
-
-    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
-        Node::path_error(self, endpoint, quoted, too_big, now);
     }
 
     fn send_failed(&mut self, endpoint: EndpointId) {
@@ -82,10 +76,6 @@ impl PacketPath for PacketWorker {
         deliver: &mut dyn Deliver,
     ) {
         PacketWorker::receive(self, received, arena, now, deliver);
-    }
-
-    fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, _: Now) {
-        PacketWorker::path_error(self, endpoint, quoted, too_big);
     }
 
     fn send_failed(&mut self, endpoint: EndpointId) {

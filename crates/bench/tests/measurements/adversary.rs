@@ -10,7 +10,7 @@ const SOME: &str =
 
 #[test]
 fn each_kind_of_try_is_made_and_judged() {
-    let Some(mut command) = measuring("attack") else { return };
+    let Some(mut command) = measuring("adversary attack") else { return };
     let directory = tempfile::tempdir().expect("a directory");
     let (json, page) = (directory.path().join("attack.json"), directory.path().join("page.md"));
     std::fs::write(&page, "before\n<!-- active:begin -->\n<!-- active:end -->\nafter\n").expect("a page");
@@ -51,12 +51,12 @@ fn each_kind_of_try_is_made_and_judged() {
 
 #[test]
 fn a_kind_that_there_is_not_and_captures_that_are_not_there_are_said() {
-    let Some(mut attack) = measuring("attack --kinds lightning") else { return };
+    let Some(mut attack) = measuring("adversary attack --kinds lightning") else { return };
     let attack = attack.output().expect("the attack");
     let said = String::from_utf8_lossy(&attack.stderr);
     assert!(!attack.status.success() && said.contains("no kind of try begins with lightning"), "{said}");
 
-    let Some(mut recognise) = measuring("recognise --foreign /nowhere") else { return };
+    let Some(mut recognise) = measuring("adversary recognise --foreign /nowhere") else { return };
     let recognise = recognise.output().expect("the comparison");
     let said = String::from_utf8_lossy(&recognise.stderr);
     assert!(!recognise.status.success() && said.contains("run scripts/captures"), "{said}");

@@ -73,14 +73,14 @@ fn floods_between_transparent_gateways_on_one_link_lose_nothing() {
 fn a_long_run_of_seconds_counts_rotations_and_leaves_nothing() {
     let directory = tempfile::tempdir().expect("a directory");
 
-    let Some(output) = experiment("soak", directory.path(), &["--duration", "8s"]) else { return };
+    let Some(output) = experiment("soak", directory.path(), &["--duration", "12s"]) else { return };
 
     let complaints = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{complaints}");
     let raw = std::fs::read(directory.path().join("raw/soak-sidestep-1.json")).expect("a measurement");
     let raw: serde_json::Value = serde_json::from_slice(&raw).expect("JSON");
     let value = |name: &str| raw["values"][name].as_f64().unwrap_or_else(|| panic!("{name}: {raw}"));
-    assert!(value("rotations") >= 3.0 && value("sent") >= 30.0, "{raw}");
+    assert!(value("rotations") >= 1.0 && value("sent") >= 45.0, "{raw}");
     for name in ["lost", "addresses_left", "routes_left", "sockets_left", "rules_left"] {
         assert_eq!(value(name), 0.0, "{name}: {raw}");
     }

@@ -375,16 +375,6 @@ impl Node {
         }
     }
 
-    /// An ICMPv6 error came about a datagram of an endpoint. `quoted` is the beginning of its UDP payload; `too_big` the
-    /// MTU that a Packet Too Big states. Nothing is believed, but the path is looked at anew.
-    pub fn path_error(&mut self, endpoint: EndpointId, quoted: &[u8], too_big: Option<u32>, now: Now) {
-        let Some((index, purpose)) = self.host.purpose(endpoint) else { return };
-        if let Some(peer) = self.peers.get_mut(index) {
-            peer.path_error(purpose, quoted, too_big, now.boot);
-            self.wake(index);
-        }
-    }
-
     /// Inner MTUs that have changed, each with the prefixes behind the peer.
     pub fn new_mtus(&mut self) -> impl Iterator<Item = (&[ipnet::IpNet], InnerMtu)> {
         let mut new = Vec::new();

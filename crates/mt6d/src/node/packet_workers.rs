@@ -59,9 +59,6 @@ impl Node {
         match notice.0 {
             NoticeKind::Packet(header, mut packet) => self.send(&header, &mut packet, now, outbox, deliver),
             NoticeKind::SendFailed(endpoint) => self.send_failed(endpoint),
-            NoticeKind::PathError(endpoint, quoted, too_big) => {
-                self.path_error(endpoint, &quoted, too_big, now);
-            }
             NoticeKind::SentInFull(index, sender, pair) => {
                 let Some(peer) = self.peers.get_mut(index) else { return };
                 let mut env =

@@ -485,21 +485,6 @@ impl Peer {
             rewrite: self.config.rewrite,
         }
     }
-
-    /// Whether a datagram that an ICMPv6 error quotes was one of ours, lately; then the path is looked at anew.
-    pub(crate) fn path_error(&mut self, purpose: Purpose, quoted: &[u8], too_big: Option<u32>, now: Time) {
-        let Purpose::Data { session, lane } = purpose else { return };
-        let Some(session) = self.session(session) else { return };
-        if !session.sent_recently(lane, quoted) {
-            return;
-        }
-        match too_big {
-            Some(mtu) if mtu >= 1280 => session.path_mtu.doubt(now),
-            Some(_) => return,
-            None => session.check_reachability(now),
-        }
-        self.next = now;
-    }
 }
 
 #[cfg(test)]

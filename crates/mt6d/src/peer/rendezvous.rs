@@ -12,7 +12,7 @@ use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
 use crate::endpoint::{prefix_of, rebase};
 use crate::env::Env;
-use crate::envelope::{self, Claim, Kind, Nonce};
+use crate::envelope::{self, Claim, Ephemeral, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, InitiatorState, Occasion, ResponderState, SessionSecret};
 use crate::id::{Epoch, SessionId};
 use crate::keys::Role;
@@ -32,7 +32,7 @@ const LONGEST_DELAY: u64 = ANSWER_WITHIN.as_millis() as u64;
 const TRIES_KNOWN: usize = 8;
 
 impl Peer {
-    /// Begins tries that are due and sends the copies of the one under way.
+    /// Begins tries that are due and sends the copies of the one under way, each sealed anew.
     pub(super) fn poll_attempts(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let wanted = self.kept() || self.silent || now < self.wanted || !self.queue.is_empty();
@@ -52,13 +52,15 @@ impl Peer {
         }
         let Some(current) = &mut self.attempts.current else { return };
         if let Some(from) = self.listeners.open_at(current.first.at)
-            && current.copy_due(now)
+            && current.copy_due(now, env.host)
         {
             // One that could not be opened may have been asked for anew.
             let first = &mut current.first;
             first.from = from;
-            let datagram = env.outbox.datagram(from, Some(first.to), Ecn::NotEct, first.datagram.len());
-            datagram.copy_from_slice(&first.datagram);
+            let kind = Kind::First { receiver: self.keys.role.other(), at: first.at };
+            let size = env.host.random(SIZES) as usize;
+            let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce(env), &first.message, size);
+            env.outbox.datagram(from, Some(first.to), Ecn::NotEct, datagram.len()).copy_from_slice(&datagram);
         }
     }
 
@@ -81,20 +83,16 @@ impl Peer {
         let hop_prefix = env.own.hop_prefix;
         let from = self.listeners.listen(at, self.index, &self.keys, hop_prefix, env.host);
         let to = endpoint(&self.keys, self.keys.role.other(), remote_prefix, at.tier, at.epoch);
-        let mut nonce = Nonce::default();
-        env.host.fresh().fill_bytes(&mut nonce);
-        if self.tried.len() == TRIES_KNOWN {
-            self.tried.pop_front();
-        }
-        self.tried.push_back(envelope::mark(&nonce));
         let claim = Claim { hop_prefix, unix_ms: env.now.unix_ms, heard: self.heard };
         let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
         let (noise, pending) = handshake::initiate(&parties, &occasion, &self.offer(env), env.host.fresh());
+        let ephemeral: Ephemeral = *noise.first_chunk().expect("a Noise message begins with a key");
+        if self.tried.len() == TRIES_KNOWN {
+            self.tried.pop_front();
+        }
+        self.tried.push_back(envelope::mark(&ephemeral));
         let message = [claim.to_bytes().as_slice(), &noise].concat();
-        let kind = Kind::First { receiver: self.keys.role.other(), at };
-        let size = env.host.random(SIZES) as usize;
-        let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce, &message, size);
-        (FirstMessage { at, from, to, remote_prefix, nonce, datagram }, pending)
+        (FirstMessage { at, from, to, remote_prefix, ephemeral, message }, pending)
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
@@ -125,25 +123,26 @@ impl Peer {
             .as_ref()
             .filter(|t| t.first.from == received.endpoint && t.pending.is_some())
         {
-            let kind = Kind::Answer { first: &current.first.nonce };
-            if let Some((_, message)) = envelope::open(&self.keys.handshake, &kind, datagram) {
+            let kind = Kind::Answer { first: &current.first.ephemeral };
+            if let Some(message) = envelope::open(&self.keys.handshake, &kind, datagram) {
                 return self.handle_answer(received.source, &message, env);
             }
         }
         let kind = Kind::First { receiver: self.keys.role, at };
-        let Some((nonce, message)) = envelope::open(&self.keys.handshake, &kind, datagram) else {
+        let Some(message) = envelope::open(&self.keys.handshake, &kind, datagram) else {
             return Err(DropReason::NotForUs);
         };
         let (claim, noise) = Claim::split(&message).ok_or(DropReason::HandshakeFailed)?;
+        let ephemeral: Ephemeral = *noise.first_chunk().ok_or(DropReason::HandshakeFailed)?;
         let seen = self.seen_in(&claim, at, received.source).ok_or(DropReason::SourceRewritten)?;
         let newest = TierEpoch { epoch: self.accepted[at.tier as usize], ..at };
         if at < newest && self.listeners.within(newest, env.now.unix_ms) {
             return Err(DropReason::HandshakeOld);
         }
-        if self.listeners.seen(at, &nonce) {
+        if self.listeners.seen(at, &ephemeral) {
             return Err(DropReason::HandshakeRepeated);
         }
-        self.heard = envelope::mark(&nonce);
+        self.heard = envelope::mark(&ephemeral);
         if self.may_be_of_an_earlier_run(at, &claim, env.now) {
             // Nothing leaves because of it that would not have left: who replays it learns nothing.
             if let Some(current) = &mut self.attempts.current {
@@ -157,8 +156,8 @@ impl Peer {
         let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
         let (offer, answering) =
             handshake::receive(&parties, &occasion, noise, env.host.fresh()).map_err(failure)?;
-        self.listeners.remember(at, nonce);
-        let first = VerifiedFirst { at, claim, seen, nonce, size: datagram.len(), offer, answering };
+        self.listeners.remember(at, ephemeral);
+        let first = VerifiedFirst { at, claim, seen, ephemeral, size: datagram.len(), offer, answering };
         self.answer(first, received, env);
         Ok(())
     }
@@ -192,7 +191,7 @@ impl Peer {
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
     fn answer(&mut self, first: VerifiedFirst, received: &Received, env: &mut Env) {
-        let VerifiedFirst { at, claim, seen, nonce, size, offer: theirs, answering } = first;
+        let VerifiedFirst { at, claim, seen, ephemeral, size, offer: theirs, answering } = first;
         let mut ours = self.offer(env);
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
@@ -201,12 +200,10 @@ impl Peer {
         ours.unix_ms = Some(env.now.unix_ms);
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
         let (answer, secret) = answering.answer(&ours);
-        let mut answer_nonce = Nonce::default();
-        env.host.fresh().fill_bytes(&mut answer_nonce);
         let least = (answer.len() + envelope::OVERHEAD) as u64;
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
-        let kind = Kind::Answer { first: &nonce };
-        let datagram = envelope::seal(&self.keys.handshake, &kind, &answer_nonce, &answer, size);
+        let kind = Kind::Answer { first: &ephemeral };
+        let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce(env), &answer, size);
 
         let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Responding | Phase::Unconfirmed { .. });
         if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
@@ -306,7 +303,7 @@ struct VerifiedFirst {
     at: TierEpoch,
     claim: Claim,
     seen: Ipv6Net,
-    nonce: Nonce,
+    ephemeral: Ephemeral,
     /// Of its datagram.
     size: usize,
     offer: Offer,
@@ -317,6 +314,13 @@ struct VerifiedFirst {
 fn clock(unix_ms: u64, delay_ms: u64, now: Now) -> Option<PeerClock> {
     let ahead_ms = i64::try_from(unix_ms).ok()?.saturating_sub_unsigned(now.boot.micros() / 1000);
     Some(PeerClock { ahead_ms, delay_ms })
+}
+
+/// A nonce for one envelope.
+fn nonce(env: &mut Env) -> Nonce {
+    let mut nonce = Nonce::default();
+    env.host.fresh().fill_bytes(&mut nonce);
+    nonce
 }
 
 fn failure(error: HandshakeError) -> DropReason {

@@ -6,6 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use crate::drops::AtomicDrops;
 use crate::time::{AtomicTime, Time};
 
+/// The shortest packet, in bytes, that may take more than the smallest MTU that there is.
+const LARGE: u64 = 1200;
+
 /// Packets and bytes that crossed, inner.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Traffic {
@@ -40,6 +43,8 @@ pub(crate) struct Activity {
     pub(crate) drops: AtomicDrops,
     /// When the last inner packet crossed, in either direction; at first, when the session began.
     pub(crate) last_inner: AtomicTime,
+    /// Whether packets left lately that a path may be too narrow for.
+    large: AtomicBool,
     /// When the last datagram left, control messages included.
     pub(crate) last_sent: AtomicTime,
     /// When the last datagram came that opened.
@@ -62,6 +67,7 @@ impl Activity {
             rewritten: Default::default(),
             drops: AtomicDrops::default(),
             last_inner: AtomicTime::new(now),
+            large: AtomicBool::new(false),
             last_sent: AtomicTime::new(now),
             last_received: AtomicTime::new(now),
             unanswered: AtomicTime::default(),
@@ -74,9 +80,23 @@ impl Activity {
     pub(crate) fn sent(&self, packets: u64, bytes: u64, now: Time) {
         self.tx_packets.fetch_add(packets, Relaxed);
         self.tx_bytes.fetch_add(bytes, Relaxed);
+        self.note_size(bytes);
         self.last_inner.set(now);
         self.last_sent.set(now);
         self.waits_for_answer(now);
+    }
+
+    /// So many bytes left in one packet, or in several: that some of these were large is likely enough.
+    fn note_size(&self, bytes: u64) {
+        // Read first: threads that only read it do not take it from each other.
+        if bytes >= LARGE && !self.large.load(Relaxed) {
+            self.large.store(true, Relaxed);
+        }
+    }
+
+    /// Whether such packets left since this was last asked.
+    pub(crate) fn take_large(&self) -> bool {
+        self.large.swap(false, Relaxed)
     }
 
     /// Something opened.
@@ -102,6 +122,7 @@ impl Activity {
         for (sum, more) in self.rewritten.iter().zip([tx_packets, tx_bytes, rx_packets, rx_bytes]) {
             sum.fetch_add(more, Relaxed);
         }
+        self.note_size(tx_bytes);
         self.last_inner.set(now);
         if tx_packets > 0 {
             self.waits_for_answer(now);
@@ -139,5 +160,40 @@ impl Activity {
             rx_packets: self.rx_packets.load(Relaxed),
             rx_bytes: self.rx_bytes.load(Relaxed),
         }
+    }
+}
+
+/// What the carrying of packets leaves behind on a lane; several threads may write it.
+#[derive(Debug)]
+pub(crate) struct LaneActivity {
+    /// When the last datagram left.
+    pub(crate) sent: AtomicTime,
+    /// How long the last inner part was that left and was a packet; zero if none did.
+    pub(crate) length: AtomicU32,
+    /// When something came for the first time.
+    heard: AtomicTime,
+}
+
+impl LaneActivity {
+    pub(crate) fn new() -> Self {
+        LaneActivity { sent: AtomicTime::default(), length: AtomicU32::new(0), heard: AtomicTime::default() }
+    }
+
+    /// Something opened that came on this lane.
+    pub(crate) fn received(&self, now: Time) {
+        if !self.heard() {
+            self.heard.set(now);
+        }
+    }
+
+    /// Whether something did.
+    pub(crate) fn heard(&self) -> bool {
+        self.heard.get() != Time::default()
+    }
+
+    /// Whether something has left since, so that the peer can have heard, too: what left before may not have come through a
+    /// firewall at the peer.
+    pub(crate) fn answered(&self) -> bool {
+        self.heard() && self.sent.get() > self.heard.get()
     }
 }

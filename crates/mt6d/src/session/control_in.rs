@@ -119,7 +119,7 @@ impl Session {
                 self.send_control(id, &Control::MtuProbed { size }, env);
             }
             Control::MtuProbed { size } => {
-                self.path_mtu.probed(size, now);
+                self.path_mtu.probed(size);
                 env.deliver.mtu_changed();
             }
             Control::RoundTrip { clock: echo } => {

@@ -24,10 +24,6 @@ impl Session {
         InnerMtu { ipv6: self.sender.inner_mtu(Some(form)), ipv4: self.sender.inner_mtu(None) }
     }
 
-    fn stated_mtu(&self) -> u16 {
-        if self.path_mtu.settled() { self.path_mtu.get() } else { self.terms.mtu }
-    }
-
     /// Seals an inner packet or GSO packet into `outbox`.
     pub(crate) fn send(
         &mut self,
@@ -70,7 +66,7 @@ impl Session {
         if !std::sync::Arc::ptr_eq(&self.sender.contexts, self.send_contexts.known_ones()) {
             self.sender.contexts = self.send_contexts.known_ones().clone();
         }
-        (self.sender.path_mtu, self.sender.stated_mtu) = (self.path_mtu.get(), self.stated_mtu());
+        (self.sender.path_mtu, self.sender.stated_mtu) = (self.path_mtu.get(), self.path_mtu.stated());
     }
 
     /// Sends a control message on a lane that has an endpoint, padded as the policy asks.
@@ -142,14 +138,5 @@ impl Session {
             Padding::None => host.random(BUCKETS[0] as u64..=path as u64) as usize,
         };
         size as u16
-    }
-
-    /// Whether a datagram of a lane of ours, of which an ICMPv6 error quotes the beginning, left on that lane not long ago:
-    /// no other lane's opens with its key.
-    pub(crate) fn sent_recently(&self, lane: LaneId, quoted: &[u8]) -> bool {
-        const RECENT: u32 = 1 << 16;
-        let Some(lane) = self.lanes.get(lane) else { return false };
-        let used = lane.sealing.used();
-        lane.sealing.counter_of(quoted).is_some_and(|c| c < used && used - c <= RECENT)
     }
 }

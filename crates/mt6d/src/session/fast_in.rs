@@ -10,9 +10,8 @@ use ipnet::Ipv6Net;
 use wire::ecn::{self, Ecn};
 use wire::flow;
 
-use super::activity::Activity;
+use super::activity::{Activity, LaneActivity};
 use super::contexts::{Pair, ReceiveContexts};
-use super::lane::LaneActivity;
 use super::seal::{COUNTER, OpeningKey};
 use crate::deliver::Deliver;
 use crate::drops::DropReason;

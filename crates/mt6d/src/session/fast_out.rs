@@ -12,9 +12,9 @@ use wire::ecn::{self, Ecn};
 use wire::segment::Segmenter;
 use wire::{flow, mss, virtio_net};
 
-use super::activity::Activity;
+use super::activity::{Activity, LaneActivity};
 use super::contexts::{self, Form, KnownContexts, Pair};
-use super::lane::{LaneActivity, Tickets};
+use super::lane::Tickets;
 use super::path_mtu::BASE;
 use super::seal::{self, COUNTER, SealingKey, TAG};
 use crate::config::Padding;

@@ -8,14 +8,13 @@
 use std::collections::VecDeque;
 use std::net::SocketAddrV6;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU32;
 
+use super::activity::LaneActivity;
 use super::fast_in::Receiver;
 use super::seal::SealingKey;
 use crate::births::{Births, Life};
 use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, LaneId};
-use crate::time::{AtomicTime, Time};
 
 /// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
 const LONGEST_RTT: i64 = 5_000;
@@ -32,41 +31,6 @@ impl Overlap {
     pub(crate) fn new(rtt: i64) -> Self {
         let rtt = rtt.min(LONGEST_RTT);
         Overlap { before: rtt.max(1_000), after: (2 * rtt).max(3_000) }
-    }
-}
-
-/// What the carrying of packets leaves behind on a lane; several threads may write it.
-#[derive(Debug)]
-pub(crate) struct LaneActivity {
-    /// When the last datagram left.
-    pub(crate) sent: AtomicTime,
-    /// How long the last inner part was that left and was a packet; zero if none did.
-    pub(crate) length: AtomicU32,
-    /// When something came for the first time.
-    heard: AtomicTime,
-}
-
-impl LaneActivity {
-    pub(crate) fn new() -> Self {
-        LaneActivity { sent: AtomicTime::default(), length: AtomicU32::new(0), heard: AtomicTime::default() }
-    }
-
-    /// Something opened that came on this lane.
-    pub(crate) fn received(&self, now: Time) {
-        if !self.heard() {
-            self.heard.set(now);
-        }
-    }
-
-    /// Whether something did.
-    pub(crate) fn heard(&self) -> bool {
-        self.heard.get() != Time::default()
-    }
-
-    /// Whether something has left since, so that the peer can have heard, too: what left before may not have come through a
-    /// firewall at the peer.
-    pub(crate) fn answered(&self) -> bool {
-        self.heard() && self.sent.get() > self.heard.get()
     }
 }
 

@@ -23,6 +23,7 @@ pub(crate) mod seal;
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV6};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -45,6 +46,7 @@ use crate::tier::TierEpoch;
 use crate::time::Time;
 
 pub(crate) use activity::Activity;
+use activity::LaneActivity;
 pub use activity::Traffic;
 use clock::{RoundTrip, SessionClock};
 pub(crate) use contexts::{KEPT as CONTEXTS_KEPT, Pair};
@@ -54,7 +56,7 @@ use fast_in::Opening;
 pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
 pub(crate) use fast_out::{Refusal, Sender};
-use lane::{Lane, LaneActivity, Lanes, State, Tickets};
+use lane::{Lane, Lanes, State, Tickets};
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
@@ -69,8 +71,10 @@ const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
 const DEAD_AFTER: Duration = Duration::from_secs(15);
 /// Rekeys that the peer may begin: this many at once, and one more after each pause. It waits ten seconds before another.
 const REKEYS: (u32, Duration) = (4, Duration::from_secs(5));
-/// How often liveness is looked at.
-const TICK: Duration = Duration::from_secs(1);
+/// How often liveness is looked at: drawn, so that what is sent then has no phase.
+const TICK: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(1500);
+/// When the first round trip is measured.
+const FIRST_ROUND_TRIP: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3);
 
 /// What the two ends agreed on, seen from this one.
 #[derive(Debug, Clone)]
@@ -254,6 +258,8 @@ pub(crate) struct Session {
     /// Rekeys that the peer begins.
     rekeys_begun: Limit,
     keyed: Time,
+    /// When the next are due, once that was drawn.
+    rekey_due: Option<Time>,
     reliable: Vec<Reliable>,
     next_id: u32,
     keepalive: Option<Duration>,
@@ -261,6 +267,8 @@ pub(crate) struct Session {
     next_cover: Time,
     next_tick: Time,
     next_round_trip: Time,
+    /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
+    quiet: f64,
 }
 
 /// What the peer's clock shows.
@@ -352,13 +360,15 @@ impl Session {
             rekey: Rekey::Idle,
             rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),
             keyed: now,
+            rekey_due: None,
             reliable: Vec::new(),
             next_id: 1,
             keepalive,
             cover: (cover > 0).then(|| Duration::from_secs(1) / cover.max(1)),
             next_cover: now,
-            next_tick: now + TICK,
-            next_round_trip: now + TICK,
+            next_tick: now + host.pause(TICK),
+            next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
+            quiet: host.half_or_more(),
             terms,
         };
         if session.phase == Phase::Confirming {
@@ -397,11 +407,6 @@ impl Session {
         self.keepalive = keepalive;
         self.cover = (cover > 0).then(|| Duration::from_secs(1) / cover.max(1));
         self.pairs_changed();
-    }
-
-    /// Somebody claims that the peer cannot be reached: ask it, at the next tick.
-    pub(crate) fn check_reachability(&mut self, now: Time) {
-        self.next_round_trip = self.next_round_trip.min(now);
     }
 
     /// Sends no more; receives until what is on its way has come.

@@ -1,5 +1,6 @@
 //! What a session does when its time has come.
 
+use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
@@ -15,16 +16,22 @@ use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, LaneId};
 use crate::time::Time;
 
-/// Data received and nothing sent for this long: padding is sent, so that the peer knows that we live.
+/// Data received and nothing sent for this long at most: padding is sent, so that the peer knows that we live.
 const ANSWER_TRAFFIC_AFTER: Duration = Duration::from_secs(10);
+/// Nothing received for this long: round trips are asked for often, so that one answer may be lost before the session seems
+/// silent.
+const ASK_AFTER: Duration = Duration::from_secs(9);
+const ASK_OFTEN: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(2500);
 /// A session without inner traffic for this long ends.
 const IDLE_AFTER: Duration = Duration::from_secs(180);
 /// Traffic within this time keeps openers and probes going.
 const BUSY_FOR: Duration = Duration::from_secs(60);
 /// A stateful firewall forgets a flow after 30 s at the least.
 const OPENER_AGAIN: Duration = Duration::from_secs(25);
-/// How often the round trip is measured.
+/// The mean time between measurements of the round trip.
 const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
+/// Cover traffic that is later than this is not caught up with.
+const LATE: Duration = Duration::from_millis(100);
 /// Openers that a responder sends before it is confirmed.
 const OPENERS_UNCONFIRMED: u8 = 3;
 /// Openers on a lane at most, while nothing is heard there.
@@ -54,14 +61,18 @@ impl Session {
         if over {
             return (Health::Over, now);
         }
+        let moves = self.rotations();
         self.poll_lanes(now, env.host);
+        if self.rotations() != moves {
+            self.path_mtu.moved(now, env.host);
+        }
         self.send_openers(env);
         if matches!(self.phase, Phase::Up | Phase::Confirming) {
             self.send_due(env);
         }
         let mut health = Health::Good;
         if now >= self.next_tick {
-            self.next_tick = now + TICK;
+            self.next_tick = now + env.host.pause(TICK);
             if self.phase == Phase::Up {
                 self.keep_alive(env);
                 if self.activity.unanswered().is_some_and(|since| now.since(since) >= DEAD_AFTER) {
@@ -198,7 +209,7 @@ impl Session {
             }
             let clock = self.clock.at(now);
             let reliable = &mut self.reliable[index];
-            reliable.next = now + reliable.pause;
+            reliable.next = now + env.host.pause(reliable.pause * 3 / 4..=reliable.pause * 5 / 4);
             reliable.pause = (reliable.pause * 3).min(Duration::from_secs(1)).max(reliable.pause);
             let id = reliable.id;
             // Taken out while it is sent: sending needs the whole session.
@@ -219,7 +230,7 @@ impl Session {
         while self.cover.is_some_and(|_| now >= self.next_cover) && self.may_send() {
             let pause = self.cover.expect("checked");
             self.next_cover =
-                if now.since(self.next_cover) > TICK / 10 { now + pause } else { self.next_cover + pause };
+                if now.since(self.next_cover) > LATE { now + pause } else { self.next_cover + pause };
             let size = self.cover_size(env.host);
             self.send_control_sized(0, &Control::Padding, size, env);
         }
@@ -227,30 +238,35 @@ impl Session {
 
     fn probe_path(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        let mut sizes = Vec::new();
-        let busy = now.since(self.activity.last_inner.get()) < BUSY_FOR;
-        self.path_mtu.poll(now, self.round_trip.smoothed(), busy, |size| sizes.push(size));
-        for size in sizes {
+        let padded = self.terms.padding != Padding::None && self.busy(now);
+        let large = || self.activity.take_large() || padded;
+        let rtt = self.round_trip.smoothed();
+        if let Some(size) = self.path_mtu.poll(now, rtt, large, env.host) {
             let id = self.new_id();
             self.send_control_sized(id, &Control::MtuProbe { size }, size, env);
         }
     }
 
-    /// What liveness asks for, once a second.
+    /// What liveness asks for, looked at about once a second. When what is sent is due is drawn.
     fn keep_alive(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let (received, sent) = (self.activity.last_received.get(), self.activity.last_sent.get());
-        let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER;
-        let due = self.keepalive.is_some_and(|every| now.since(sent) >= every);
+        let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER.mul_f64(self.quiet);
+        let due = self.keepalive.is_some_and(|every| now.since(sent) >= every.mul_f64(self.quiet));
         if owed || due {
             self.send_control(0, &Control::Padding, env);
+            self.quiet = env.host.half_or_more();
         }
-        // Of packets with other addresses nothing comes back that proves anything: before one lost answer makes the
-        // session seem silent it is asked for again.
-        let again = self.rewriting.is_some()
-            && self.activity.unanswered().is_some_and(|since| now.since(since) >= ROUND_TRIP_EVERY);
-        if (now >= self.next_round_trip || again) && self.busy(now) {
-            self.next_round_trip = now + ROUND_TRIP_EVERY;
+        let unheard = self.activity.unanswered().is_some_and(|since| now.since(since) >= ASK_AFTER);
+        if unheard && self.next_round_trip > now + *ASK_OFTEN.end() {
+            self.next_round_trip = now + env.host.pause(ASK_OFTEN);
+        }
+        if now >= self.next_round_trip {
+            self.next_round_trip = now
+                + if unheard { env.host.pause(ASK_OFTEN) } else { env.host.exponential(ROUND_TRIP_EVERY) };
+            if !self.busy(now) {
+                return;
+            }
             let id = self.new_id();
             let clock = self.clock.at(now);
             self.round_trip.asked(clock, now);

@@ -1,6 +1,7 @@
 //! New keys inside a session: the handshake's messages travel as control messages, and lanes have the new keys that are
 //! born from some time on and not open yet (docs/protocol.md, "Rekey").
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::{Generation, Rekey, Reliable, ReliableMessage, Session, Terms};
@@ -13,8 +14,8 @@ use crate::keys::Role;
 use crate::offer::Offer;
 use crate::time::Time;
 
-/// `H` begins a rekey if none of `L`'s came for this long.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// `H` begins a rekey if none of `L`'s came for this long after the latest time at which one is due.
+const PATIENCE: RangeInclusive<Duration> = Duration::from_secs(15)..=Duration::from_secs(45);
 /// From the first message to the first endpoint under the new keys: time for retransmissions.
 const LEAD: Duration = Duration::from_secs(10);
 /// A switch may lie so many milliseconds behind the first moment that it could be at.
@@ -24,12 +25,12 @@ const KEPT: usize = 3;
 /// A first message is repeated this often.
 const REPEAT: Duration = Duration::from_secs(1);
 
-/// When keys are due for renewal.
+/// When keys are due for renewal at the earliest. When they are is drawn: half of this later at most.
 fn due_after(terms: &Terms) -> Duration {
     terms.rekey_after.max(terms.rotation)
 }
 
-/// When a session without new keys ends: two chances after the first are enough.
+/// When a session without new keys ends: the chances after the first are enough.
 pub(super) fn hard_limit(terms: &Terms) -> Duration {
     due_after(terms) * 3
 }
@@ -54,8 +55,15 @@ impl Session {
             Rekey::Asked { until, .. } | Rekey::Answered { until, .. } if now < *until => return,
             _ => {}
         }
-        let patience = if self.common.role == Role::L { Duration::ZERO } else { PATIENCE };
-        if now.since(self.keyed) < due_after(&self.terms) + patience {
+        let due = *self.rekey_due.get_or_insert_with(|| {
+            let (due, latest) = (due_after(&self.terms), due_after(&self.terms) * 3 / 2);
+            self.keyed
+                + match self.common.role {
+                    Role::L => host.pause(due..=latest),
+                    Role::H => latest + host.pause(PATIENCE),
+                }
+        });
+        if now < due {
             return;
         }
         let switch = self.earliest_switch(now);
@@ -168,6 +176,7 @@ impl Session {
     fn change_keys(&mut self, generation: Generation, now: Time) {
         self.generations.push(generation);
         self.keyed = now;
+        self.rekey_due = None;
         self.rekeys += 1;
     }
 

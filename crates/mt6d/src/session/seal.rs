@@ -104,7 +104,8 @@ impl SealingKey {
         true
     }
 
-    /// The counter of a datagram of ours of which only the beginning is left, as an ICMPv6 error quotes it.
+    /// The counter of a datagram of ours.
+    #[cfg(test)]
     pub(crate) fn counter_of(&self, quoted: &[u8]) -> Option<u32> {
         let (field, rest) = quoted.split_first_chunk::<COUNTER>()?;
         let mut field = *field;

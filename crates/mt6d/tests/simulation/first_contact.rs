@@ -395,3 +395,34 @@ fn a_node_that_moves_to_a_prefix_of_another_length() {
         assert_works(&mut network);
     }
 }
+
+/// Nobody answers: an observer sees first messages alone.
+#[test]
+fn no_first_message_looks_like_another() {
+    for seed in seeds(6) {
+        let mut network = Network::pair(seed);
+        (network.observer.keeps, network.observer.keeps_payloads) = (true, true);
+        network.start_site(A);
+        network.send(A, B, Stream::udp().every_ms(20));
+        network.run_s(600);
+        let mut tries: HashMap<_, Vec<_>> = HashMap::new();
+        for seen in &network.observer.seen {
+            tries.entry(seen.source).or_default().push(seen);
+        }
+        let (mut pauses, mut copies) = (Vec::new(), 0);
+        for seen in tries.values() {
+            for pair in seen.windows(2) {
+                pauses.push(pair[1].at - pair[0].at);
+                copies += usize::from(pair[0].length == pair[1].length);
+                let [one, other] = [&pair[0].payload, &pair[1].payload];
+                assert!(!one.windows(8).any(|bytes| other.windows(8).any(|b| b == bytes)), "seed {seed}");
+            }
+        }
+        assert!(pauses.len() > 20, "{}", pauses.len());
+        assert!(copies <= 2, "{copies} of {} are of the same size as the one before", pauses.len());
+        let all = pauses.len();
+        pauses.sort_unstable();
+        pauses.dedup();
+        assert_eq!(pauses.len(), all, "two pauses are the same");
+    }
+}

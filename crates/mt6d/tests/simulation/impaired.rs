@@ -121,7 +121,8 @@ fn keys_are_renewed_under_loss() {
             let session = network.status(A).session.unwrap();
             if loss < 0.3 {
                 assert!(session.age > Duration::from_secs(40 * MINUTE), "{session:?}");
-                assert!(session.rekeys >= 17, "{session:?}");
+                // Every 120 to 180 s.
+                assert!((13..=20).contains(&session.rekeys), "{session:?}");
             }
         }
     }

@@ -161,7 +161,7 @@ fn nothing_on_the_outside_tells_what_is_inside() {
             network.send(from, to, Stream::tcp().of(600).every_ms(100));
             network.send(from, to, Stream::ping().over_ipv4().every_ms(100));
         }
-        network.run_s(300);
+        network.run_s(400);
         network.assert_all_arrived();
         assert!(network.status(A).session.unwrap().rekeys >= 2);
         assert_eq!(network.status(A).session.unwrap().cipher == "AES-256-GCM", aes);
@@ -183,7 +183,8 @@ fn sessions_live_for_hours_on_new_keys() {
             let status = network.status(site);
             let rekeys = status.session.unwrap().rekeys;
             let due = hours * 3600 / rotation.max(120);
-            assert!((due - due / 8 - 1..=due).contains(&rekeys), "{rekeys} rekeys of {due}");
+            // When they are due is drawn: half as late again at most.
+            assert!((due * 2 / 3 - 1..=due).contains(&rekeys), "{rekeys} rekeys of {due}");
         }
     }
 }

@@ -23,8 +23,6 @@ use super::error::Error;
 use crate::clock::Clock;
 use crate::machine;
 
-/// ICMPv6 type of Packet Too Big.
-const PACKET_TOO_BIG: u8 = 2;
 /// The token of news that this machine was restored or cloned. An endpoint's is below, as slots are few.
 const GENERATION: u64 = u64::MAX;
 /// Errors of a socket that are looked at before others have their turn.
@@ -131,11 +129,9 @@ impl Carrier {
         let Some(Endpoint { id, socket }) = self.endpoints.get(&event.token) else { return Ok(true) };
         let id = *id;
         if event.error {
-            let mut quoted = [0; 256];
+            // ICMPv6 errors: anybody can make them, so nothing follows from them (docs/protocol.md, "Errors from outside").
             for _ in 0..ERRORS_AT_ONCE {
-                let Ok(Some(queued)) = socket.recv_error(&mut quoted) else { break };
-                let too_big = (queued.icmp_type == PACKET_TOO_BIG).then_some(queued.info);
-                self.node.path_error(id, &quoted[..queued.len.min(quoted.len())], too_big, now);
+                let Ok(Some(_)) = socket.recv_error(&mut []) else { break };
             }
         }
         match socket.recv(&mut self.arena) {

@@ -8,11 +8,11 @@ use lab::{Builder, Lab, Node, Site, Topology};
 
 use super::scene;
 
-/// A flood of pings and a minute's stream in each direction, at the same time.
+/// A flood of pings and a stream of a minute and more in each direction, at the same time.
 fn nothing_is_lost_in_a_minute(builder: Builder) {
     let lab = scene::up(builder);
     let first = scene::rotations(&lab);
-    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, scaled(15, 60)));
+    let streams = [Site::A, Site::B].map(|site| scene::start_stream(&lab, site, scaled(15, 90)));
     let count = scaled(30_000, 200_000);
     let pings = Pings::start(&lab, PingOptions { count, interval: None, ..PingOptions::default() });
     for stream in streams {
@@ -25,7 +25,8 @@ fn nothing_is_lost_in_a_minute(builder: Builder) {
         (pings.sent, pings.received, pings.duplicates, pings.errors),
         (count.into(), count.into(), 0, 0)
     );
-    assert!(rotations >= scaled(10, 50), "{rotations} rotations");
+    // A birth a second on average, by chance.
+    assert!(rotations >= scaled(5, 50), "{rotations} rotations");
 }
 
 #[test]
@@ -112,13 +113,20 @@ fn tcp_notices_no_rotation() {
     for topology in Topology::ALL {
         let Some(builder) = scene::lab() else { return };
         let lab = scene::up(builder.topology(topology));
-        let noticed = (0..3).all(|_| is_late_at_a_move(&lab));
+        // Births of lanes come by chance: there may be few in one transfer.
+        let (mut transfers, mut noticed, mut moves) = (0, true, 0);
+        while transfers < 3 && (noticed || moves < scaled(3, 6)) {
+            let (late, moved) = is_late_at_a_move(&lab);
+            (transfers, noticed, moves) = (transfers + 1, noticed && late, moves + moved);
+        }
+        assert!(moves >= scaled(3, 6), "{topology:?}: {moves} moves");
         assert!(!noticed, "{topology:?}: in each of three transfers something was late at a move");
     }
 }
 
-/// Whether a segment of a transfer was sent again, needlessly, when the gateways had just moved. Fails if one was lost.
-fn is_late_at_a_move(lab: &Lab) -> bool {
+/// Whether a segment of a transfer was sent again, needlessly, when the gateways had just moved, and how often they moved.
+/// Fails if one was lost.
+fn is_late_at_a_move(lab: &Lab) -> (bool, u64) {
     let first = scene::rotations(lab);
     let mut watcher = lab.command(Node::HostA, "python3").expect("python3");
     let mut watcher = watcher
@@ -140,14 +148,13 @@ fn is_late_at_a_move(lab: &Lab) -> bool {
     let (begin, end) = (counted.first().expect("counters"), counted.last().expect("counters"));
     let (again, needless) = (end[1] - begin[1], end[2] - begin[2]);
     eprintln!("{rotations} rotations, {again} sent again, {needless} needlessly, {report:?}");
-    assert!(rotations >= scaled(3, 6) && moves.len() >= scaled(3, 6), "{rotations} rotations, {moves:?}");
     assert!(again <= needless, "segments were lost: {counted:?}");
     let at_a_move = |at: &u64| moves.iter().any(|moved| (*moved..*moved + 150).contains(at));
     let late: Vec<_> = counted[1..].iter().map(|line| line[0]).filter(at_a_move).collect();
     if !late.is_empty() {
         eprintln!("at a move: {late:?}, moved {moves:?}");
     }
-    !late.is_empty()
+    (!late.is_empty(), rotations)
 }
 
 /// At a rotation of a second and 80 % of the rate that the machine carries without loss, whatever that is. What is lost

@@ -37,7 +37,7 @@ fn observe_for(lab: &Lab, seconds: u64) -> (Observation, Vec<Packet>) {
     (Observation::of(&packets, begin, site_of), packets)
 }
 
-/// Both ends moved together, at least so often, and nothing in the packets links two epochs or tells what is in them.
+/// Both ends moved together, at least so often (a third of the mean: births come by chance), and nothing in the packets links two epochs or tells what is in them.
 fn assert_unlinkable((observation, packets): &(Observation, Vec<Packet>), moves: usize) {
     for site in [Site::A, Site::B] {
         assert!(observation.addresses(site) >= moves, "{} addresses", observation.addresses(site));
@@ -65,7 +65,7 @@ fn assert_unlinkable((observation, packets): &(Observation, Vec<Packet>), moves:
 #[test]
 fn nothing_links_two_epochs() {
     let Some(builder) = scene::lab() else { return };
-    assert_unlinkable(&observe(builder), 8);
+    assert_unlinkable(&observe(builder), 4);
 }
 
 #[test]
@@ -78,7 +78,7 @@ fn new_keys_show_as_little_as_a_rotation() {
     lab.start().expect("a tunnel");
     let rekeys = |lab: &Lab| scene::peer(lab, Site::A)["session"]["rekeys"].as_u64().expect("a number");
     let before = rekeys(&lab);
-    assert_unlinkable(&observe_for(&lab, scaled(22, 45)), scaled(18, 40));
+    assert_unlinkable(&observe_for(&lab, scaled(22, 45)), scaled(8, 20));
     let rekeys = rekeys(&lab) - before;
     assert!(rekeys >= scaled(2, 3), "{rekeys} rekeys");
 }
@@ -86,7 +86,13 @@ fn new_keys_show_as_little_as_a_rotation() {
 #[test]
 fn full_padding_shows_one_size() {
     let Some(builder) = scene::lab() else { return };
-    let (observation, _) = observe(builder.padding("full"));
+    let lab = scene::up(builder.padding("full").whole_packets(true));
+    // Until the path MTU is known all datagrams are of the largest size that is.
+    let known = || [Site::A, Site::B].iter().all(|site| scene::peer(&lab, *site)["path_mtu"] == 1500);
+    while !known() {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let (observation, _) = observe_for(&lab, 12);
     let total: u64 = observation.sizes.values().sum();
     let most = observation.sizes.values().max().copied().unwrap_or(0);
     assert!(most * 100 >= total * 99, "{:?}", observation.sizes);

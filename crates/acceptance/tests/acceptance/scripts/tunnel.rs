@@ -99,7 +99,7 @@ fn story(builder: Builder, tier: &str) {
         let report = stream.finish(Duration::from_secs(2)).expect("a report");
         assert_eq!((report.lost, report.received.duplicated), (0, 0), "{report:?}");
     }
-    assert!(rotations(&lab) - first >= 3, "it was to rotate meanwhile");
+    assert!(rotations(&lab) - first >= 1, "it was to rotate meanwhile");
 
     for node in [Node::GatewayA, Node::GatewayB] {
         let list: Value =

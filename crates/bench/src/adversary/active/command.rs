@@ -1,4 +1,4 @@
-//! `sidestep-lab attack`: the active adversary by itself.
+//! `sidestep-lab adversary attack`: the active adversary by itself.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

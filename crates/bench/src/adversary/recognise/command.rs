@@ -1,4 +1,4 @@
-//! `sidestep-lab recognise`: what tells flows of Sidestep from others, by itself.
+//! `sidestep-lab adversary recognise`: what tells flows of Sidestep from others, by itself.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

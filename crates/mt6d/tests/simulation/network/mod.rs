@@ -78,7 +78,6 @@ enum What {
     Threads { site: usize },
     Arrives { datagram: Datagram },
     ArrivesWhole { packet: Vec<u8> },
-    TooBig { site: usize, endpoint: EndpointId, quoted: Vec<u8>, mtu: u32 },
     Send { flow: usize },
 }
 
@@ -419,11 +418,6 @@ impl Network {
             What::Threads { site } => self.messages_arrive(site),
             What::Arrives { datagram } => self.arrives(datagram),
             What::ArrivesWhole { packet } => self.arrives_whole(packet),
-            What::TooBig { site, endpoint, quoted, mtu } => {
-                if self.sites[site].node.is_some() {
-                    self.with(site, |node, now, _, _| node.path_error(endpoint, &quoted, Some(mtu), now));
-                }
-            }
             What::Send { flow } => self.send_next(flow),
         }
     }
@@ -524,13 +518,8 @@ impl Network {
         let Some((_, &other)) = self.addresses.get_lpm(&Ipv6Net::from(*destination.ip())) else { return };
         let path = self.paths.get(&(index, other)).unwrap_or(&self.path);
         let length = observer::HEADERS + payload.len();
+        // Who sent it may be told, but an ICMPv6 error changes nothing.
         if length > path.mtu {
-            if path.tells_too_big {
-                let (mtu, at) = (path.mtu as u32, self.now + path.delay);
-                // As much as an ICMPv6 error quotes.
-                let quoted = payload[..payload.len().min(1280 - 48 - 48)].to_vec();
-                self.push(at, What::TooBig { site: index, endpoint, quoted, mtu });
-            }
             return;
         }
         let copies = if self.random.chance(path.duplicate) { 2 } else { 1 };

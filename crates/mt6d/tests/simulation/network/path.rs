@@ -19,8 +19,6 @@ pub(crate) struct Path {
     pub(crate) held_back: (f64, u64),
     /// Largest outer packet, in bytes.
     pub(crate) mtu: usize,
-    /// Whether who sends a larger one is told.
-    pub(crate) tells_too_big: bool,
     /// Bits per second.
     pub(crate) rate: Option<u64>,
     /// The share of ECN-capable packets that are marked as having met congestion.
@@ -39,7 +37,6 @@ impl Default for Path {
             duplicate: 0.0,
             held_back: (0.0, 0),
             mtu: 1500,
-            tells_too_big: true,
             rate: None,
             congestion: 0.0,
             wrong_congestion: 0.0,

@@ -1,0 +1,250 @@
+//! Pairs of gateways whose addresses say nothing about which belong together: each has a part of one /64 at its site, and the
+//! judges are not told of parts.
+//!
+//! ```text
+//!   a0 ─┐                      ┌─ b0
+//!   a1 ─┼─ link ── router ── link ─┼─ b1
+//!   …  ─┘          (observer)      └─ …
+//! ```
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use lab::Error;
+use lab::capture::{self, Packet};
+use lab::command::{check, check_with_input, text};
+use lab::gateway::write_private;
+use lab::namespaces::Namespace;
+use lab::process::{Process, tail};
+
+use super::LinkingOptions;
+
+/// How long all sessions may take to be made.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Gateways started at once: starting costs far more than running.
+const BATCH: u8 = 8;
+/// The port of the traffic, inside.
+const PORT: u16 = 7000;
+
+/// Namespaces and processes; gone when dropped.
+pub(super) struct Scene {
+    prefix: String,
+    router: Namespace,
+    /// Gateways of a pair.
+    gateways: Vec<[Namespace; 2]>,
+    directory: PathBuf,
+    processes: Vec<Process>,
+    recording: Option<Process>,
+}
+
+/// An address of a gateway: its site is 0 or 1.
+fn external(site: usize, pair: u8) -> String {
+    format!("2001:db8:e{site}::{:x}", u16::from(pair) + 2)
+}
+
+/// The part of its site's /64 that a gateway hops in.
+fn part(site: usize, pair: u8) -> String {
+    format!("2001:db8:f{site}:0:{:x}::/72", u16::from(pair) << 8)
+}
+
+fn inside(site: usize, pair: u8) -> String {
+    format!("fd00:{}:{pair:x}::1", if site == 0 { "a" } else { "b" })
+}
+
+/// Which pair an address in the hopping prefix of a site belongs to: what the observer does not know.
+pub(super) fn pair_of(packet: &Packet) -> Option<(u8, usize)> {
+    let [source, destination] = [packet.source, packet.destination].map(|address| address.segments());
+    let site = (0..2).find(|site| {
+        source[..4] == [0x2001, 0xdb8, 0xf0 + *site as u16, 0]
+            && destination[..4] == [0x2001, 0xdb8, 0xf1 - *site as u16, 0]
+    })?;
+    Some(((source[4] >> 8) as u8, site))
+}
+
+impl Scene {
+    /// Builds all pairs, and starts them; each has a session when this returns.
+    ///
+    /// # Errors
+    /// When one has none in time.
+    pub(super) fn build(options: &LinkingOptions, program: &Path) -> Result<Self, Error> {
+        let named = |end: String| Namespace::named(format!("{}-{end}", options.prefix));
+        let mut scene = Self {
+            prefix: options.prefix.clone(),
+            router: named("r".to_owned()),
+            gateways: (0..options.pairs)
+                .map(|n| ["a", "b"].map(|site| named(format!("{site}{n}"))))
+                .collect(),
+            directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
+            processes: Vec::new(),
+            recording: None,
+        };
+        std::fs::create_dir_all(&scene.directory).map_err(|source| Error::file(&scene.directory, source))?;
+        scene.connect()?;
+        let files = scene.configure(options, program)?;
+        for (number, files) in files.iter().enumerate() {
+            for (site, file) in files.iter().enumerate() {
+                let mut command = scene.gateways[number][site].command(program)?;
+                command.arg("up").arg(file).arg("--state-dir").arg(scene.directory.join("state"));
+                scene.processes.push(Process::start(&mut command, &file.with_extension("log"))?);
+            }
+            if (number + 1).is_multiple_of(BATCH.into()) || number + 1 == usize::from(options.pairs) {
+                scene.wait_connected(number + 1)?;
+            }
+        }
+        Ok(scene)
+    }
+
+    pub(super) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    fn connect(&self) -> Result<(), Error> {
+        for namespace in std::iter::once(&self.router).chain(self.gateways.iter().flatten()) {
+            namespace.delete()?;
+            namespace.create()?;
+            namespace.ip("link set lo up\n")?;
+        }
+        self.router.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
+        for site in 0..2 {
+            self.router.ip(&format!(
+                "link add site{site} type bridge mcast_snooping 0\nlink set site{site} up\n\
+                 addr add 2001:db8:e{site}::1/64 dev site{site} nodad\n"
+            ))?;
+        }
+        for (number, pair) in (0..).zip(&self.gateways) {
+            for (site, gateway) in pair.iter().enumerate() {
+                let (name, address) = (gateway.name(), external(site, number));
+                self.router.ip(&format!(
+                    "link add p{site}-{number} type veth peer name ex netns {name}\n\
+                     link set p{site}-{number} master site{site} up\nroute add {} via {address}\n",
+                    part(site, number)
+                ))?;
+                gateway.ip(&format!(
+                    "link set ex up\naddr add {address}/64 dev ex nodad\nroute add default via 2001:db8:e{site}::1\n"
+                ))?;
+                // The observer sees datagrams, not what the kernel makes of several.
+                gateway.offloads_off("ex")?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes all configurations, those of a pair together.
+    fn configure(&self, options: &LinkingOptions, program: &Path) -> Result<Vec<[PathBuf; 2]>, Error> {
+        let key = || -> Result<[String; 2], Error> {
+            let private = text(&check(Command::new(program).arg("genkey"))?);
+            let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;
+            Ok([private, text(&public)])
+        };
+        let more: String = options.peer.iter().map(|line| format!("{line}\n")).collect();
+        let mut files = Vec::new();
+        for pair in 0..options.pairs {
+            let keys = [key()?, key()?];
+            let path = |site: usize| self.directory.join(format!("{}{pair}.toml", ["a", "b"][site]));
+            for site in 0..2 {
+                let other = 1 - site;
+                write_private(
+                    &path(site),
+                    &format!(
+                        "[node]\nprivate_key = \"{}\"\nexternal = \"ex\"\nhop_prefix = \"{}\"\n\
+                         [tunnel]\nname = \"{}-{}{pair}\"\naddresses = [\"{}/128\"]\n\
+                         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"{}\"\nallowed_ips = [\"{}/128\"]\n\
+                         rotation = \"{}\"\nlanes = {}\nkeepalive = \"25s\"\n{more}",
+                        keys[site][0],
+                        part(site, pair),
+                        self.prefix,
+                        ["a", "b"][site],
+                        inside(site, pair),
+                        keys[other][1],
+                        part(other, pair),
+                        inside(other, pair),
+                        options.rotation,
+                        options.lanes,
+                    ),
+                )?;
+            }
+            files.push([path(0), path(1)]);
+        }
+        Ok(files)
+    }
+
+    /// Waits until the first so many pairs can be pinged through.
+    fn wait_connected(&self, pairs: usize) -> Result<(), Error> {
+        let deadline = Instant::now() + PATIENCE;
+        for (number, pair) in (0..).zip(&self.gateways[..pairs]) {
+            let ping = || -> Result<bool, Error> {
+                let mut command = pair[0].command("ping")?;
+                command.args(["-6", "-n", "-q", "-c", "1", "-W", "1", &inside(1, number)]);
+                Ok(check(&mut command).is_ok())
+            };
+            while !ping()? {
+                if Instant::now() > deadline {
+                    let log = tail(&self.directory.join(format!("a{number}.log")));
+                    return Err(Error::output("pair", format!("{number} has no session:\n{log}")));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts what the pairs carry.
+    pub(super) fn start_traffic(&mut self, options: &LinkingOptions) -> Result<(), Error> {
+        let own = std::env::current_exe().map_err(|source| Error::file("sidestep-lab", source))?;
+        for (number, pair) in (0..).zip(&self.gateways) {
+            // The server first: it listens.
+            for site in [1, 0] {
+                let mut command = pair[site].command(&own)?;
+                let at = |site| format!("[{}]:{PORT}", inside(site, number));
+                command.args(["traffic-of-kind", "--listen", &at(site), "--to", &at(1 - site)]);
+                command.args(["--kind", &options.kind(number).to_string()]);
+                command.args(["--seed", &(options.seed << 8 | u64::from(number)).to_string()]);
+                if site == 1 {
+                    command.arg("--server");
+                }
+                let log = self.directory.join(format!("traffic-{number}-{site}.log"));
+                self.processes.push(Process::start(&mut command, &log)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The observer begins to look.
+    pub(super) fn start_recording(&mut self) -> Result<(), Error> {
+        let own = std::env::current_exe().map_err(|source| Error::file("sidestep-lab", source))?;
+        let mut command = self.router.command(own)?;
+        command.arg("capture").arg("site1").arg(self.directory.join("seen.pcap"));
+        self.recording = Some(Process::start(&mut command, &self.directory.join("capture.log"))?);
+        Ok(())
+    }
+
+    /// What he saw. Traffic goes on until then.
+    pub(super) fn finish(&mut self) -> Result<Vec<Packet>, Error> {
+        if let Some(recording) = self.recording.take() {
+            recording.stop(Duration::from_secs(10));
+        }
+        capture::read(&self.directory.join("seen.pcap"))
+    }
+}
+
+impl Drop for Scene {
+    fn drop(&mut self) {
+        for process in self.processes.drain(..).chain(self.recording.take()) {
+            process.kill();
+        }
+        for namespace in std::iter::once(&self.router).chain(self.gateways.iter().flatten()) {
+            if let Err(error) = namespace.delete() {
+                eprintln!("{error}");
+            }
+        }
+        for number in 0..self.gateways.len() {
+            for site in ["a", "b"] {
+                for kind in ["sock", "journal"] {
+                    let _ =
+                        std::fs::remove_file(format!("/run/sidestep/{}-{site}{number}.{kind}", self.prefix));
+                }
+            }
+        }
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
