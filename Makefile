@@ -104,6 +104,13 @@ adversary: lab ## how well an observer follows one of 16 pairs, in five minutes 
 	mkdir -p report/adversary
 	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary --report report/adversary $(ADVERSARY)
 
+.PHONY: adversary-active
+adversary-active: lab ## what somebody on the path learns by what he does, and whether he can tell that it is Sidestep, a quarter of an hour
+	@scripts/setup lab adversary
+	scripts/captures
+	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary attack --pairs 10 --tries 40 --docs docs/active-adversary.md
+	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary recognise --foreign $(TARGET)/captures/ndpi-4.2-2 --docs docs/active-adversary.md
+
 .PHONY: bench-code
 bench-code: ## what the code costs by itself: sealing, opening, segmentation, coalescing, deriving, packet scripts, TCP; many peers
 	@scripts/setup build

@@ -12,6 +12,7 @@ payloads, directions, times, ports, and how random the first bytes are; never ad
 
 import argparse
 import json
+import os
 import random
 import re
 import statistics
@@ -20,11 +21,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+# Threads that wait for each other on a busy machine take longer than one.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Flows with fewer datagrams say nothing.
-SHORTEST = 4
+SHORTEST = 3
 
 # As a rule sees it, a small datagram carries no packet of full size.
-SMALL = 200
+SMALL = 256
 
 # Silence that a rule asks for, seconds.
 SILENCE = 0.5
@@ -107,7 +111,7 @@ def read(path):
                 continue
             source, destination, size, first = parsed
             flow = flows.setdefault(frozenset((source, destination)), Flow(source, destination))
-            flow.datagrams.append((seconds(metadata), source == flow.beginner, size, first))
+            flow.datagrams.append((seconds(metadata, reader), source == flow.beginner, size, first))
     except (Scapy_Exception, EOFError, OSError, struct.error) as error:
         print(f"{path}: {error}", file=sys.stderr)
     finally:
@@ -116,10 +120,10 @@ def read(path):
     return [flow for flow in flows.values() if len(flow.datagrams) >= SHORTEST]
 
 
-def seconds(metadata):
-    """The time of a record of pcap or pcapng."""
+def seconds(metadata, reader):
+    """The time of a record of pcap, in microseconds or nanoseconds, or pcapng."""
     if hasattr(metadata, "sec"):
-        return metadata.sec + metadata.usec / (1e9 if getattr(metadata, "nano", False) else 1e6)
+        return metadata.sec + metadata.usec / (1e9 if reader.nano else 1e6)
     return ((metadata.tshigh << 32) | metadata.tslow) / (metadata.tsresol or 1e6)
 
 
@@ -228,7 +232,7 @@ def judge_ndpi(program, captures):
     """What nDPI calls the flows of our captures: it prints a line for each protocol."""
     named = {}
     for capture in captures:
-        said = subprocess.run([program, "-i", str(capture), "-q"], capture_output=True, text=True, check=True)
+        said = subprocess.run([program, "-i", str(capture)], capture_output=True, text=True, check=True)
         for name, count in ndpi_flows(said.stdout).items():
             named[name] = named.get(name, 0) + count
     flows, unknown = sum(named.values()), named.pop("Unknown", 0)

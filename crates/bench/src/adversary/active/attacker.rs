@@ -7,15 +7,15 @@
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
-use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use lab::relay::Middle;
+use lab::{Site, Topology};
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::SeedableRng;
 use serde::{Deserialize, Serialize};
 use wire::ethernet::{ETHERTYPE_IPV6, Frame};
-use wire::ipv6;
+use wire::{icmpv6, ipv6};
 
 use super::draw::{below, bytes, draw, uniform};
 use super::kind::{Kind, Quote, Recorded};
@@ -283,7 +283,7 @@ impl Middle for Attacker {
     fn push(&mut self, now: Duration, from: usize, frame: &[u8]) {
         self.advance(now);
         let Some(datagram) = Datagram::parse(now, from, frame) else {
-            if let Some(length) = answers(frame) {
+            if let Some(length) = answer(frame) {
                 self.note(now, from, length, What::Other);
             }
             return self.leave(now, 1 - from, frame.to_vec());
@@ -316,30 +316,36 @@ impl Middle for Attacker {
     }
 }
 
-/// The length of an IPv6 packet that could be an answer: anything but what neighbors and routers say to each other all
-/// the time. An advertisement for an address in a prefix that endpoints move in is an answer.
-fn answers(frame: &[u8]) -> Option<usize> {
+/// The length of an IPv6 packet that could be an answer: anything that comes from a gateway, but for what neighbors and
+/// routers say to each other all the time. The router between them is no end: what it says about options that every
+/// router reads, it says of any site. An advertisement for an address in a prefix that endpoints move in is an answer.
+fn answer(frame: &[u8]) -> Option<usize> {
     let frame = Frame::parse(frame).ok().filter(|frame| frame.ethertype() == ETHERTYPE_IPV6)?;
     let packet = ipv6::Packet::parse(frame.payload()).ok()?;
-    let Ok(message) = wire::icmpv6::Message::of_packet(&packet) else {
-        // A hop-by-hop header before MLD; nobody answers with one.
-        return (packet.next_header() != super::packet::HOP_BY_HOP).then_some(frame.payload().len());
-    };
-    let answers = match message.message_type() {
-        wire::icmpv6::NEIGHBOR_ADVERTISEMENT => {
-            let target = message.payload().first_chunk().map(|octets: &[u8; 16]| Ipv6Addr::from(*octets));
-            target.is_some_and(|target| {
-                lab::Site::A.in_hop_prefix(target) || lab::Site::B.in_hop_prefix(target)
-            })
+    let moves = |address| [Site::A, Site::B].iter().any(|site| site.in_hop_prefix(address));
+    let message = icmpv6::Message::of_packet(&packet).ok();
+    let answers = match message.as_ref().map(icmpv6::Message::message_type) {
+        Some(icmpv6::NEIGHBOR_ADVERTISEMENT) => {
+            let target = message.and_then(|message| message.payload().first_chunk::<16>().copied());
+            target.is_some_and(|target| moves(target.into()))
         }
-        130..=137 | 143 => false,
-        _ => true,
+        Some(icmpv6::MULTICAST_LISTENER_QUERY..=icmpv6::REDIRECT | icmpv6::MULTICAST_LISTENER_REPORT) => {
+            false
+        }
+        _ => {
+            let source = packet.source();
+            let gateway = |site: &Site| site.outer(Topology::Routed).parse() == Ok(source);
+            moves(source) || [Site::A, Site::B].iter().any(gateway)
+        }
     };
     answers.then_some(frame.payload().len())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
+
+    use super::super::packet;
     use super::super::packet::tests::datagram;
     use super::*;
 
@@ -398,6 +404,29 @@ mod tests {
             let counts = outcomes.iter().map(|outcome| outcome.features[8] + outcome.features[9]);
             assert!(counts.clone().all(|count| count == 40.0), "{kind} {:?}", counts.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn a_gateway_answers_and_the_router_between_does_not() {
+        let from = |source: &str, message: [u8; 2], body: &[u8]| {
+            let source = source.parse().expect("an address");
+            let ends = (source, Ipv6Addr::LOCALHOST);
+            let bytes = packet::icmpv6(ends, message, 0, body);
+            answer(&packet::frame(
+                datagram(Duration::ZERO, 0, 1, b"").back(),
+                ends,
+                packet::ICMPV6,
+                64,
+                &bytes,
+            ))
+        };
+        assert_eq!(from("2001:db8:b1::77", [129, 0], b"echo"), Some(52));
+        assert_eq!(from("2001:db8:fb::2", [4, 2], b""), Some(48));
+        assert_eq!(from("2001:db8:fb::1", [4, 2], b""), None);
+        let target = |text: &str| text.parse::<Ipv6Addr>().expect("an address").octets();
+        assert_eq!(from("fe80::1", [136, 0], &target("2001:db8:b1::77")), Some(64));
+        assert_eq!(from("fe80::1", [136, 0], &target("2001:db8:fb::2")), None);
+        assert_eq!(from("2001:db8:fb::2", [135, 0], &target("2001:db8:fb::1")), None);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! `sidestep-lab attack`: the active adversary by itself.
+//! `sidestep-lab adversary attack`: the active adversary by itself.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ pub(crate) fn run(options: &AttackOptions, program: &Path, stop: &AtomicBool) ->
     let active = ActiveOptions {
         pairs: options.pairs,
         tries: options.tries,
-        kinds: options.kinds.clone(),
+        kinds: options.kinds.iter().filter(|kind| !kind.is_empty()).cloned().collect(),
         rotation: options.rotation.clone(),
         lanes: options.lanes,
         padding: options.padding.clone(),

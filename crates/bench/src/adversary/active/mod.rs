@@ -11,7 +11,7 @@
 //! | `window` | what both ends send after a moment, as numbers |
 //! | `scene`, `traffic` | pairs in labs, each with its attacker, and traffic that does not react |
 //! | `judge` | whether two samples of such moments differ |
-//! | `options`, `command` | `sidestep-lab attack` |
+//! | `options`, `command` | `sidestep-lab adversary attack` |
 //!
 //! Tries of all kinds and moments without one come in drawn order, so that whatever else changes with time is the same
 //! for all. A reaction later than the next moment makes tries and baseline alike, and is not found.

@@ -1,6 +1,5 @@
 //! The attacker as a process between two interfaces.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -36,16 +35,13 @@ pub struct ManInTheMiddle {
     /// What is drawn is drawn from this
     #[arg(long)]
     seed: u64,
-    /// Where to write what was seen
-    #[arg(long)]
-    outcomes: PathBuf,
 }
 
-/// The attacker's process: carries the frames of the middle link until `stop` is set, and writes what it saw when all
-/// is tried.
+/// The attacker's process: carries the frames of the middle link until `stop` is set, and prints what it saw, as a line
+/// of JSON, when all is tried.
 ///
 /// # Errors
-/// When an interface is not there or the file cannot be written.
+/// When an interface is not there.
 pub(crate) fn man_in_the_middle(command: &ManInTheMiddle, stop: &Arc<AtomicBool>) -> Result<(), Error> {
     let plan = Plan {
         kinds: Kind::chosen(&command.kinds),
@@ -55,17 +51,14 @@ pub(crate) fn man_in_the_middle(command: &ManInTheMiddle, stop: &Arc<AtomicBool>
         scale: command.scale.max(1),
         seed: command.seed,
     };
-    let mut reporting =
-        Reporting { attacker: Attacker::new(plan), to: Some(command.outcomes.clone()), failed: None };
-    relay::carry(&command.left, &command.right, &mut reporting, stop)?;
-    reporting.failed.map_or(Ok(()), |source| Err(Error::file(&command.outcomes, source)))
+    let mut reporting = Reporting { attacker: Attacker::new(plan), reported: false };
+    relay::carry(&command.left, &command.right, &mut reporting, stop)
 }
 
-/// An attacker that writes a file when it is done, and then only carries frames.
+/// An attacker that reports once when it is done, and then only carries frames.
 struct Reporting {
     attacker: Attacker,
-    to: Option<PathBuf>,
-    failed: Option<std::io::Error>,
+    reported: bool,
 }
 
 impl relay::Middle for Reporting {
@@ -75,13 +68,11 @@ impl relay::Middle for Reporting {
 
     fn pop(&mut self, now: Duration) -> Option<(usize, Vec<u8>)> {
         let leaving = self.attacker.pop(now);
-        if let Some(outcomes) = self.attacker.outcomes()
-            && let Some(path) = self.to.take()
+        if !self.reported
+            && let Some(outcomes) = self.attacker.outcomes()
         {
-            // Whoever sees the file sees all of it.
-            let part = path.with_extension("part");
-            let text = serde_json::to_vec(outcomes).unwrap_or_default();
-            self.failed = std::fs::write(&part, text).and_then(|()| std::fs::rename(part, path)).err();
+            println!("{}", serde_json::json!(outcomes));
+            self.reported = true;
         }
         leaving
     }

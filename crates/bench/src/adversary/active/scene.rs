@@ -29,10 +29,9 @@ pub(super) struct Share {
 
 /// One pair under attack.
 struct Scene {
-    lab: Lab,
-    /// Where the attacker writes what it saw.
-    outcomes: PathBuf,
+    /// Ends before the lab does.
     _traffic: Sending,
+    lab: Lab,
 }
 
 /// Has all pairs attacked at once; what was seen, by pair.
@@ -51,25 +50,32 @@ pub(super) fn run(
     let each = window::WINDOWS[1] + Duration::from_secs(1);
     let expected = options.settle() + each / options.scale * moments.unwrap_or(0);
     let deadline = Instant::now() + expected * 2 + GRACE;
-    while !stop.load(Ordering::Relaxed) && !scenes.iter().all(|scene| scene.outcomes.is_file()) {
+    let mut outcomes = Vec::new();
+    loop {
+        let mut running = Vec::new();
+        for scene in scenes {
+            match scene.outcomes()? {
+                Some(seen) => outcomes.push(seen),
+                None => running.push(scene),
+            }
+        }
+        scenes = running;
+        // Interrupted, those that are done count.
+        let Some(first) = scenes.first().filter(|_| !stop.load(Ordering::Relaxed)) else {
+            return Ok(outcomes);
+        };
         if Instant::now() > deadline {
-            let log = tail(&scenes[0].lab.directory().join("relay.log"));
-            return Err(Error::output("the attackers", format!("not done after {:?}: {log}", expected * 2)));
+            let log = tail(&first.log());
+            return Err(Error::output("an attacker", format!("not done after {:?}: {log}", expected * 2)));
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    // Interrupted, those that are done count.
-    scenes.iter().filter(|scene| scene.outcomes.is_file()).map(Scene::finish).collect()
 }
 
 impl Scene {
     fn start(options: &ActiveOptions, share: Share, program: &Path) -> Result<Self, Error> {
         let prefix = prefix::unique();
-        let outcomes = std::env::temp_dir().join(format!("{prefix}-outcomes.json"));
-        let _ = std::fs::remove_file(&outcomes);
-        let mut command: Vec<String> =
-            ["man-in-the-middle", "left", "right", "--outcomes"].map(String::from).into();
-        command.push(outcomes.to_string_lossy().into_owned());
+        let mut command = ["man-in-the-middle", "left", "right"].map(String::from).to_vec();
         for (name, value) in [
             ("--tries", u64::from(share.tries)),
             ("--baseline", u64::from(share.baseline)),
@@ -90,17 +96,23 @@ impl Scene {
         lab.start()?;
         let seed = options.seed.wrapping_add(u64::from(2 * share.pair));
         let _traffic = traffic::between(&lab, RATE, seed)?;
-        Ok(Self { lab, outcomes, _traffic })
+        Ok(Self { _traffic, lab })
     }
 
-    fn finish(&self) -> Result<Vec<Outcome>, Error> {
-        let text = std::fs::read(&self.outcomes).map_err(|source| Error::file(&self.outcomes, source))?;
-        serde_json::from_slice(&text).map_err(|error| Error::output("an attacker's outcomes", error))
+    /// What the attacker saw, once it is done: it prints that on one line, after whatever it complained of.
+    fn outcomes(&self) -> Result<Option<Vec<Outcome>>, Error> {
+        let log = self.log();
+        let text = std::fs::read_to_string(&log).map_err(|source| Error::file(&log, source))?;
+        let Some(line) =
+            text.split_inclusive('\n').find(|line| line.starts_with('[') && line.ends_with('\n'))
+        else {
+            return Ok(None);
+        };
+        serde_json::from_str(line).map(Some).map_err(|error| Error::output("an attacker's outcomes", error))
     }
-}
 
-impl Drop for Scene {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.outcomes);
+    /// Where the attacker writes, who is in the place of the lab's relay.
+    fn log(&self) -> PathBuf {
+        self.lab.directory().join("relay.log")
     }
 }

@@ -1,4 +1,4 @@
-//! `sidestep-lab recognise`: what tells flows of Sidestep from others, by itself.
+//! `sidestep-lab adversary recognise`: what tells flows of Sidestep from others, by itself.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::Args;
-use lab::{Error, prefix};
+use lab::Error;
 
 use super::{RecogniseOptions, Recognised};
 use crate::comparison::docs;
@@ -55,7 +55,7 @@ pub(crate) fn run(
     program: &Path,
     stop: &AtomicBool,
 ) -> Result<ExitCode, Error> {
-    let unkept = std::env::temp_dir().join(format!("{}-captures", prefix::unique()));
+    let unkept = tempfile::tempdir().map_err(|source| Error::system("a directory for captures", source))?;
     let options = RecogniseOptions {
         pairs: arguments.pairs,
         seconds: arguments.seconds,
@@ -64,13 +64,9 @@ pub(crate) fn run(
         padding: arguments.padding.clone(),
         foreign: arguments.foreign.clone(),
         seed: arguments.seed,
-        ours: arguments.keep.clone().unwrap_or_else(|| unkept.clone()),
+        ours: arguments.keep.clone().unwrap_or_else(|| unkept.path().to_owned()),
     };
-    let recognised = super::run(&options, program, stop);
-    if arguments.keep.is_none() {
-        let _ = std::fs::remove_dir_all(&unkept);
-    }
-    let recognised = recognised?;
+    let recognised = super::run(&options, program, stop)?;
     let table = markdown(&recognised);
     print!("{table}");
     if let Some(path) = &arguments.json {
