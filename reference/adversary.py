@@ -252,7 +252,7 @@ def together(f, c):
 
 
 FAMILIES = {
-    "instants": instants, "openers": openers, "phase of a steady sender": phase, "rate": rate, "sizes": sizes,
+    "instants": instants, "openers": openers, "beat of a sender": phase, "rate": rate, "sizes": sizes,
     "pauses": pauses, "directions": ratio, "phase of probes": probes, "ports and addresses": names,
     "at the same time": together,
 }
@@ -378,7 +378,7 @@ def linking(name, question, pairs):
     features, columns, truth, asked, offered, query = table(question)
     verdicts = []
     nearest = -np.abs(features[:, columns.index("instants")])
-    verdicts.append(verdict("nearest beginning, no learning", name, nearest, truth, asked, query, pairs))
+    verdicts.append(verdict("nearest beginning", name, nearest, truth, asked, query, pairs))
     for family in FAMILIES:
         chosen = features[:, [i for i, c in enumerate(columns) if c == family]]
         score = scores(chosen, truth, asked, offered)
@@ -412,7 +412,7 @@ def matching(name, question, score, pairs):
             groups.setdefault(flow.pair, []).append(numbers[row])
     share = np.array([right.get(number, 0.0) for number in range(len(question))])
     rows = [np.array(numbers) for numbers in groups.values()]
-    return {"question": name, "judge": "all, matched one to one", "asked": len(question), "auc": None, "auc_95": None,
+    return {"question": name, "judge": "all, one to one", "asked": len(question), "auc": None, "auc_95": None,
             "first": float(share.mean()), "first_95": interval(lambda picked: share[picked].mean(), rows),
             "first_chance": 1 / pairs}
 
