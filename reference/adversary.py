@@ -320,16 +320,19 @@ def scores(features, truth, asked, offered):
     from looks different to a judge that learns, even where nothing is to be found: the right one is always new to him.
     """
     draw = np.random.default_rng(0)
-    pairs = np.unique(asked)
+    # Also those that nothing is asked about, whose flows are candidates all the same.
+    pairs = np.unique([asked, offered])
     result, looks = np.zeros(len(truth)), np.zeros(len(truth), dtype=int)
     while len(pairs) > 3 and looks.min() < LOOKS:
         mixed = draw.permutation(pairs)
         for held in (mixed[::2], mixed[1::2]):
             train = ~np.isin(asked, held) & ~np.isin(offered, held)
             test = np.isin(asked, held) & np.isin(offered, held) & (looks < LOOKS)
-            if test.any():
+            if not test.any():
+                continue
+            if truth[train].any() and not truth[train].all():
                 result[test] += learner().fit(features[train], truth[train]).decision_function(features[test])
-                looks[test] += 1
+            looks[test] += 1
     return result
 
 

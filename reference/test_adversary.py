@@ -123,6 +123,11 @@ class Judges(unittest.TestCase):
             adversary.learner = usual
         self.assertEqual(sum(judged), adversary.LOOKS * len(truth))
 
+    def test_a_pair_that_is_a_candidate_alone_is_judged_too(self):
+        by, offered = np.repeat(np.arange(7), 8), np.tile(np.arange(8), 7)
+        score = adversary.scores(np.zeros((56, 1)), by == offered, by, offered)
+        self.assertTrue(np.isfinite(score).all())
+
     def test_ties_are_shared_among_those_that_tie(self):
         truth, query = np.array([True, False, False, True]), np.array([0, 0, 1, 1])
         right = adversary.first_choices(np.array([1.0, 1.0, 0.2, 0.9]), truth, query)
