@@ -218,10 +218,13 @@ impl Scene {
         Ok(())
     }
 
-    /// What he saw. Traffic goes on until then.
+    /// What he saw. Traffic goes on until then; then all ends, and leaves the processors to the judges.
     pub(super) fn finish(&mut self) -> Result<Vec<Packet>, Error> {
         if let Some(recording) = self.recording.take() {
             recording.stop(Duration::from_secs(10));
+        }
+        for process in self.processes.drain(..) {
+            process.kill();
         }
         capture::read(&self.directory.join("seen.pcap"))
     }
