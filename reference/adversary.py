@@ -333,7 +333,8 @@ def scores(features, truth, asked, offered):
             if truth[train].any() and not truth[train].all():
                 result[test] += learner().fit(features[train], truth[train]).decision_function(features[test])
             looks[test] += 1
-    return result
+    # Between 0 and 1: `matching` takes anything else for worse than no candidate.
+    return 1 / (1 + np.exp(-result / LOOKS))
 
 
 def first_choices(score, truth, query):
