@@ -108,7 +108,7 @@ adversary: lab ## how well an observer follows one of 16 pairs, in five minutes 
 adversary-active: lab ## what somebody on the path learns by what he does, and whether he can tell that it is Sidestep, a quarter of an hour
 	@scripts/setup lab adversary
 	scripts/captures
-	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary attack --pairs 10 --tries 40 --docs docs/active-adversary.md
+	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary attack --pairs 20 --tries 40 --docs docs/active-adversary.md
 	$(AS_ROOT) $(SIDESTEP_LAB_BIN) adversary recognise --foreign $(TARGET)/captures/ndpi-4.2-2 --docs docs/active-adversary.md
 
 .PHONY: bench-code
