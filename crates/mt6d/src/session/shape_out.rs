@@ -42,9 +42,11 @@ impl Session {
             if shaping.slots.has(lane.lane) {
                 continue;
             }
+            let life = Duration::from_millis((lane.death - clock).max(0) as u64);
+            let gap = shaping.gap(life, now);
             let birth = session_clock.time_of(lane.birth);
             let birth = if lane.lane != LaneId::FIRST && now.since(birth) < LATE_BIRTH { birth } else { now };
-            shaping.slots.add(lane.lane, birth, shaping.gap);
+            shaping.slots.add(lane.lane, birth, gap);
         }
     }
 
