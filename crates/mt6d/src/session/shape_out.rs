@@ -33,6 +33,7 @@ impl Session {
     pub(super) fn update_slots(&mut self, now: Time) {
         let (clock, sends) = (self.clock.at(now), self.may_send());
         let Session { shaping: Some(shaping), lanes, clock: session_clock, .. } = self else { return };
+        shaping.note_demand(now);
         let alive = |lane: LaneId| {
             let lane = lanes.get(lane).filter(|lane| lane.alive(clock));
             sends && lane.is_some_and(|lane| lane.endpoint().is_some())

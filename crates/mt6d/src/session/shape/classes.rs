@@ -77,7 +77,7 @@ impl Classes {
     }
 
     fn rate(&self, class: u32) -> u64 {
-        self.budget.mean_rate() * TOP >> (2 * (CLASSES - 1 - class))
+        (self.budget.mean_rate() * TOP) >> (2 * (CLASSES - 1 - class))
     }
 
     fn pass(&mut self, now: Time) {

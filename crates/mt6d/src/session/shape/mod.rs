@@ -106,12 +106,18 @@ impl Shaping {
         })
     }
 
+    /// What was to be sent since the last call counts as demand: to be called once a second or more often.
+    pub(super) fn note_demand(&mut self, now: Time) {
+        if let Pace::Adaptive(classes) = &mut self.pace {
+            classes.ask(self.queue.asked(), now);
+        }
+    }
+
     /// Mean time between two slots of a lane that is born now and lives for `life`.
     pub(super) fn gap(&mut self, life: Duration, now: Time) -> Duration {
         let rate = match &mut self.pace {
             Pace::Constant(rate) => rate.bytes().into(),
             Pace::Adaptive(classes) => {
-                classes.ask(self.queue.asked(), now);
                 let rate = classes.draw(self.alive, life, now);
                 self.queue.set_rate(rate);
                 rate
