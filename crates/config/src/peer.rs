@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use mt6d::config::{LANES, Padding, PeerConfig, ROTATION, Rate, Shape};
+use mt6d::config::{Daily, LANES, Padding, PeerConfig, ROTATION, Rate, Shape};
 use mt6d::keys::PublicKey;
 use toml::Spanned;
 use toml::de::DeValue;
@@ -49,9 +49,11 @@ section! {
         lanes: i64 = Default("3"), only Version2;
         /// `none`, `buckets` or `full`. The stronger of the two ends' values applies. Has no effect with a `shape`.
         padding: String = Default(r#""none""#), only Version2;
-        /// `"none"`, or `{ constant = "2Mbit/s" }`: all datagrams have [one size and leave at one
-        /// rate](operations.md#choosing-a-shape), whatever there is to carry, in each direction, all the time. 100 kbit/s to
-        /// 100 Mbit/s, outer headers included. If one end has it both do, at the higher rate.
+        /// [What an observer sees](operations.md#choosing-a-shape) of the traffic: `"none"`: the traffic. `{ constant =
+        /// "2Mbit/s" }`: datagrams of one size at one rate, whatever there is to carry, in each direction, all the time;
+        /// 100 kbit/s to 100 Mbit/s, outer headers included. `{ adaptive = "20GB/day" }`, or `"adaptive"` for that: of one
+        /// size, at a rate that is drawn for each lane and follows demand slowly, within a budget for what this end sends;
+        /// 1 to 100 GB. If one end has a shape both do: constant before adaptive, the higher rate.
         shape: ShapeValue = Default(r#""none""#), only Version2;
         /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic.
         /// Something leaves after half of that to all of it, at random. Without it a session is established when there
@@ -296,24 +298,41 @@ fn padding(text: &str) -> Result<Padding, Problem> {
 fn shape(value: &ShapeValue) -> Result<Shape, Problem> {
     match (value.name.as_str(), value.given.as_deref()) {
         ("none", None) => Ok(Shape::None),
+        ("adaptive", None) => Ok(Shape::Adaptive(Daily::default())),
+        ("adaptive", Some(budget)) => daily(budget).map(Shape::Adaptive),
         ("constant", Some(rate)) => rate_of(rate).map(Shape::Constant),
         ("constant", None) => problem("its rate is missing", r#"write { constant = "2Mbit/s" }"#),
-        _ => problem("not a shape", r#"write "none" or { constant = "2Mbit/s" }"#),
+        _ => problem("not a shape", r#"write "none", "adaptive" or { constant = "2Mbit/s" }"#),
     }
 }
 
-/// A rate in bits per second, like `2Mbit/s`.
-fn rate_of(text: &str) -> Result<Rate, Problem> {
-    const UNITS: [(&str, f64); 4] = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)];
-    let parsed = UNITS.iter().find_map(|(unit, bits)| {
+/// A number with one of these units, in what each of them stands for.
+fn measure(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    units.iter().find_map(|(unit, worth)| {
         let number = text.strip_suffix(unit)?.trim_end();
         let is_plain = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
-        number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * bits / 8.0)
-    });
-    let Some(bytes) = parsed else {
+        number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * worth)
+    })
+}
+
+/// A budget, like `20GB/day`.
+fn daily(text: &str) -> Result<Daily, Problem> {
+    let Some(bytes) = measure(text, &[("TB/day", 1e12), ("GB/day", 1e9), ("MB/day", 1e6)]) else {
+        return problem("not a budget", r#"write a number and a unit, like "20GB/day""#);
+    };
+    match Daily::from_bytes(bytes as u64) {
+        Some(daily) => Ok(daily),
+        None => problem("out of range", "a budget is 1GB/day to 100GB/day"),
+    }
+}
+
+/// A rate, like `2Mbit/s`.
+fn rate_of(text: &str) -> Result<Rate, Problem> {
+    const BITS: [(&str, f64); 4] = [("Gbit/s", 1e9), ("Mbit/s", 1e6), ("kbit/s", 1e3), ("bit/s", 1.0)];
+    let Some(bits) = measure(text, &BITS) else {
         return problem("not a rate", r#"write a number and a unit, like "500kbit/s" or "2Mbit/s""#);
     };
-    match Rate::from_bytes(bytes as u32) {
+    match Rate::from_bytes((bits / 8.0) as u32) {
         Some(rate) => Ok(rate),
         None => problem("out of range", "a shape has 100kbit/s to 100Mbit/s"),
     }

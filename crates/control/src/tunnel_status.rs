@@ -127,10 +127,12 @@ pub enum Carry {
 /// A shape that was agreed on.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Shape {
-    /// What kind: `constant`.
+    /// What kind: `constant` or `adaptive`.
     pub kind: String,
-    /// Its rate in bits per second, outer headers included.
-    pub rate_bits: u64,
+    /// The rate of a constant one in bits per second, outer headers included; null for another.
+    pub rate_bits: Option<u64>,
+    /// What an adaptive one may spend now, in bytes; null for another.
+    pub budget_left: Option<u64>,
     /// Datagrams that this node has sent in this session.
     pub tx_datagrams: u64,
     /// Those of them that carried nothing.
@@ -208,7 +210,8 @@ pub fn example() -> Status {
         rx_rewritten_bytes: 0,
         shape: Some(Shape {
             kind: "constant".to_owned(),
-            rate_bits: 2_000_000,
+            rate_bits: Some(2_000_000),
+            budget_left: None,
             tx_datagrams: 100_000,
             tx_padding: 90_000,
             waiting: 1,
@@ -281,8 +284,8 @@ mod tests {
         assert_eq!(established["session"]["cipher"], "AES-256-GCM");
         assert_eq!(established["local"][0]["address"], "2001:db8:a1::1234");
         assert_eq!(established["drops"]["replay"], 3);
-        for field in
-            "kind rate_bits tx_datagrams tx_padding waiting delay_median_ms delay_p99_ms".split_whitespace()
+        for field in "kind rate_bits budget_left tx_datagrams tx_padding waiting delay_median_ms delay_p99_ms"
+            .split_whitespace()
         {
             assert!(established["shape"].get(field).is_some(), "{field}");
         }

@@ -38,9 +38,51 @@ pub enum Shape {
     /// Like the traffic inside.
     #[default]
     None,
+    /// Each lane sends datagrams of one size at a rate of its own, one of four, which is drawn at its birth by demand and by
+    /// chance. No more than this leaves in a day, in each direction.
+    Adaptive(Daily),
     /// Each lane sends datagrams of one size at one rate from its birth to its death, whatever there is to carry. This is
     /// the rate of all lanes together, on average, in each direction.
     Constant(Rate),
+}
+
+impl Shape {
+    /// The shape of both directions, where the ends want these. A budget is each end's own.
+    pub(crate) fn agreed(self, theirs: Shape) -> Shape {
+        match (self, self.max(theirs)) {
+            (Shape::Adaptive(_), Shape::Adaptive(_)) => self,
+            (_, Shape::Adaptive(_)) => Shape::Adaptive(Daily::default()),
+            (_, agreed) => agreed,
+        }
+    }
+}
+
+/// Bytes of outer packets per day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Daily(u64);
+
+impl Daily {
+    /// The least that an adaptive shape may have: 1 GB.
+    pub const LEAST: Daily = Daily(1_000_000_000);
+    /// The most: 100 GB, of which the highest class has 74 Mbit/s.
+    pub const MOST: Daily = Daily(100_000_000_000);
+
+    /// So many bytes per day, if a shape may have that.
+    pub fn from_bytes(bytes: u64) -> Option<Daily> {
+        Some(Daily(bytes)).filter(|daily| (Daily::LEAST..=Daily::MOST).contains(daily))
+    }
+
+    /// Bytes per day.
+    pub fn bytes(self) -> u64 {
+        self.0
+    }
+}
+
+impl Default for Daily {
+    /// 20 GB.
+    fn default() -> Self {
+        Daily(20_000_000_000)
+    }
 }
 
 /// A rate of outer packets, headers included.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
-use crate::config::{LANES, Padding, ROTATION, Rate, Shape};
+use crate::config::{Daily, LANES, Padding, ROTATION, Rate, Shape};
 
 /// The ciphers that seal data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -77,6 +77,7 @@ mod item {
 /// What the first byte of a shape says.
 mod shape_kind {
     pub(super) const NONE: u8 = 0;
+    pub(super) const ADAPTIVE: u8 = 1;
     pub(super) const CONSTANT: u8 = 2;
 }
 
@@ -120,6 +121,7 @@ impl Offer {
         }
         match self.shape {
             Shape::None => {}
+            Shape::Adaptive(_) => put(item::SHAPE, &[shape_kind::ADAPTIVE, 0, 0, 0, 0]),
             Shape::Constant(rate) => {
                 put(item::SHAPE, &[&[shape_kind::CONSTANT], rate.bytes().to_be_bytes().as_slice()].concat());
             }
@@ -195,6 +197,8 @@ fn shape(value: &[u8]) -> Result<Shape, Malformed> {
     let rate = || Rate::from_bytes(u32::from_be_bytes(rate)).ok_or(Malformed);
     match kind {
         shape_kind::NONE => Ok(Shape::None),
+        // The sender's budget is nobody else's business.
+        shape_kind::ADAPTIVE => Ok(Shape::Adaptive(Daily::default())),
         shape_kind::CONSTANT => Ok(Shape::Constant(rate()?)),
         _ => Err(Malformed),
     }

@@ -18,7 +18,7 @@ use snow::Builder;
 use x25519_dalek::{PublicKey as X25519Public, StaticSecret};
 
 use crate::births::{self, Births, Life};
-use crate::config::{Padding, Rate, Shape};
+use crate::config::{Daily, Padding, Rate, Shape};
 use crate::drops::DropReason;
 use crate::endpoint::{self, Place};
 use crate::envelope::{self, Claim, Kind};
@@ -380,7 +380,8 @@ fn offers() -> Vec<Value> {
     let switch = Offer { switch: Some(77_000), ..first_offer() };
     let rewrite = Offer { rewrite: true, ..first_offer() };
     let shape = Offer { shape: Shape::Constant(Rate::LEAST), ..first_offer() };
-    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape]
+    let adaptive = Offer { shape: Shape::Adaptive(Daily::default()), ..first_offer() };
+    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape, adaptive]
         .map(|offer| {
             assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
             case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
@@ -404,6 +405,7 @@ fn stated(offer: &Offer) -> Value {
         "rewrite": offer.rewrite.then_some(true),
         "shape": match offer.shape {
             Shape::None => Value::Null,
+            Shape::Adaptive(_) => json!({ "kind": 1, "rate": 0 }),
             Shape::Constant(rate) => json!({ "kind": 2, "rate": rate.bytes() }),
         },
     })

@@ -75,7 +75,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         tx_rewritten_bytes: status.rewritten.tx_bytes,
         rx_rewritten_packets: status.rewritten.rx_packets,
         rx_rewritten_bytes: status.rewritten.rx_bytes,
-        shape: status.shape.and_then(shape),
+        shape: status.shape.map(shape),
         drops: drops(&status.drops),
         rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
         clock_offset_ms: status.clock_offset_ms,
@@ -130,18 +130,23 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
     }
 }
 
-fn shape(status: ShapeStatus) -> Option<Shape> {
-    let mt6d::config::Shape::Constant(rate) = status.shape else { return None };
+fn shape(status: ShapeStatus) -> Shape {
     let ms = |delay: std::time::Duration| delay.as_micros() as f64 / 1000.0;
-    Some(Shape {
-        kind: "constant".to_owned(),
-        rate_bits: rate.bits(),
+    let (kind, rate_bits) = match status.shape {
+        mt6d::config::Shape::None => ("none", None),
+        mt6d::config::Shape::Adaptive(_) => ("adaptive", None),
+        mt6d::config::Shape::Constant(rate) => ("constant", Some(rate.bits())),
+    };
+    Shape {
+        kind: kind.to_owned(),
+        rate_bits,
+        budget_left: status.budget,
         tx_datagrams: status.datagrams,
         tx_padding: status.padding,
         waiting: status.waiting as u64,
         delay_median_ms: status.delay.map(|delay| ms(delay.median)),
         delay_p99_ms: status.delay.map(|delay| ms(delay.p99)),
-    })
+    }
 }
 
 fn drops(drops: &Drops) -> BTreeMap<String, u64> {

@@ -11,6 +11,7 @@ mod status;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
@@ -29,7 +30,7 @@ use crate::keys::{PairKeys, Role};
 use crate::limit::Limit;
 use crate::offer::Offer;
 use crate::routes::may_be_destination;
-use crate::session::{self, Health, InnerMtu, PeerClock, Phase, RekeyMessage, Session, Traffic};
+use crate::session::{self, Budget, Health, InnerMtu, PeerClock, Phase, RekeyMessage, Session, Traffic};
 use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
@@ -107,6 +108,8 @@ pub(crate) struct Peer {
     past_rewritten: Traffic,
     past_rotations: (u64, u64),
     handshakes: u64,
+    /// What an adaptive shape has spent, once there was one.
+    budget: Option<Arc<Budget>>,
 }
 
 impl Peer {
@@ -151,6 +154,7 @@ impl Peer {
             past_rewritten: Traffic::default(),
             past_rotations: (0, 0),
             handshakes: 0,
+            budget: None,
             config,
         }
     }

@@ -271,6 +271,7 @@ impl Peer {
             round_trip,
             learned,
             keepalive: self.config.keepalive,
+            budget: &mut self.budget,
         };
         let session = Session::begin(new, env.now.boot, env.host);
         let id = session.id;
@@ -281,11 +282,11 @@ impl Peer {
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
     fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: Ipv6Net, env: &Env) -> Terms {
         let aes = ours.aes && theirs.aes;
-        let shape = ours.shape.max(theirs.shape);
+        let shape = ours.shape.agreed(theirs.shape);
         // All of one size, on any path, with nothing that an outer header says of what is inside.
         let (padding, mtu) = match shape {
             Shape::None => (ours.padding.max(theirs.padding), ours.receive_mtu.min(theirs.receive_mtu)),
-            Shape::Constant(_) => (Padding::Full, SHAPE_SIZE),
+            Shape::Adaptive(_) | Shape::Constant(_) => (Padding::Full, SHAPE_SIZE),
         };
         let roomy = |prefix: Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
         Terms {

@@ -64,6 +64,7 @@ use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
 use rewriting::Rewriting;
 use seal::{OpeningKey, SealingKey};
+pub(crate) use shape::Budget;
 pub(crate) use shape::SIZE as SHAPE_SIZE;
 use shape::Shaping;
 pub use shape::{Delay, ShapeStatus};
@@ -307,13 +308,16 @@ pub(crate) struct NewSession<'a> {
     pub(crate) round_trip: Option<Duration>,
     pub(crate) learned: Learned,
     pub(crate) keepalive: Option<Duration>,
+    /// What the peer's adaptive shape has spent, in whatever session.
+    pub(crate) budget: &'a mut Option<Arc<Budget>>,
 }
 
 impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive } = new;
+        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, budget } =
+            new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = secret.schedule();
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
@@ -369,7 +373,7 @@ impl Session {
             reliable: Vec::new(),
             next_id: 1,
             keepalive,
-            shaping: Shaping::new(terms.shape, terms.lanes, now, host).map(Box::new),
+            shaping: Shaping::new(terms.shape, terms.lanes, budget, now, host).map(Box::new),
             next_tick: now + host.pause(TICK),
             next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
             asked: now,

@@ -244,6 +244,7 @@ mod tests {
             round_trip: None,
             learned: Learned::default(),
             keepalive: None,
+            budget: &mut None,
         };
         Session::begin(new, BEGIN, host)
     }

@@ -33,6 +33,7 @@ impl Session {
     pub(super) fn update_slots(&mut self, now: Time) {
         let (clock, sends) = (self.clock.at(now), self.may_send());
         let Session { shaping: Some(shaping), lanes, clock: session_clock, .. } = self else { return };
+        shaping.note_demand(now);
         let alive = |lane: LaneId| {
             let lane = lanes.get(lane).filter(|lane| lane.alive(clock));
             sends && lane.is_some_and(|lane| lane.endpoint().is_some())
@@ -42,9 +43,11 @@ impl Session {
             if shaping.slots.has(lane.lane) {
                 continue;
             }
+            let life = Duration::from_millis((lane.death - clock).max(0) as u64);
+            let gap = shaping.gap(life, now);
             let birth = session_clock.time_of(lane.birth);
             let birth = if lane.lane != LaneId::FIRST && now.since(birth) < LATE_BIRTH { birth } else { now };
-            shaping.slots.add(lane.lane, birth, shaping.gap);
+            shaping.slots.add(lane.lane, birth, gap);
         }
     }
 

@@ -87,6 +87,7 @@ impl End {
             round_trip: None,
             learned: Learned::default(),
             keepalive: None,
+            budget: &mut None,
         };
         let mut session = Session::begin(new, NOW, &mut host);
         let Some(Action::Open { id, .. }) = host.next_action() else { panic!("the first lane's endpoint") };

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::time::Duration;
 
-use sidestep_mt6d::config::{Rate, Shape};
+use sidestep_mt6d::config::{Daily, Rate, Shape};
 use sidestep_mt6d::{DropReason, Ecn};
 
 use crate::network::{A, B, Network, Seen, Stream, full_scale, seeds};
@@ -24,7 +24,7 @@ fn shaped(seed: u64, shape: Shape, both: bool) -> Network {
         network.sites[B].peer(0).shape = shape;
     }
     for site in [A, B] {
-        network.sites[site].calls_allowed = 3_000;
+        network.sites[site].calls_allowed = 10_000;
     }
     network.observer.keeps = true;
     network
@@ -185,4 +185,76 @@ fn a_shape_outlives_rekeys_losses_and_a_restart() {
     network.run_s(30);
     assert!(network.established(A) && network.established(B));
     assert!(network.status(B).shape.is_some());
+}
+
+fn adaptive(bytes_per_day: u64) -> Shape {
+    Shape::Adaptive(Daily::from_bytes(bytes_per_day).expect("a budget that a shape may have"))
+}
+
+#[test]
+fn an_adaptive_shape_follows_demand_lane_by_lane() {
+    let mut network = shaped(12, adaptive(20_000_000_000), false);
+    network.start();
+    network.establish();
+    network.run_s(120);
+    network.observer.seen.clear();
+    network.run_s(60);
+    let idle = network.observer.seen.len();
+    network.send(A, B, Stream::tcp().of(1_200).every_ms(10).batches(5));
+    network.run_s(60);
+    network.observer.seen.clear();
+    network.run_s(60);
+    let busy = network.observer.seen.iter().filter(|s| s.destination.ip().segments()[3] == 1).count();
+    assert!(network.observer.seen.iter().all(|s| s.length == SIZE));
+    // 45 datagrams per second in both directions; then some hundreds in one of them.
+    assert!((1_000..10_000).contains(&idle), "{idle}");
+    assert!(busy > 5 * idle, "{busy} after {idle}");
+    for site in [A, B] {
+        let status = network.status(site).shape.expect("there is one");
+        assert!(matches!(status.shape, Shape::Adaptive(_)), "what one end asks for holds for both");
+        assert!(status.budget.expect("there is one") < 10_000_000_000);
+    }
+    let flow = &network.flows[0];
+    assert!(flow.lost_since(180_000_000) < flow.sent.len() / 2, "{} of {}", flow.lost(), flow.sent.len());
+}
+
+#[test]
+fn a_lane_of_an_adaptive_shape_keeps_its_rate() {
+    let mut network = shaped(13, adaptive(20_000_000_000), true);
+    network.configure(|peer| peer.rotation = Duration::from_secs(20));
+    network.start();
+    network.establish();
+    network.send(A, B, Stream::udp().of(1_000).every_ms(5));
+    network.run_s(400);
+    let mut lanes = 0;
+    for (source, others) in network.observer.endpoints() {
+        let own: Vec<_> = network.observer.seen.iter().filter(|s| s.source.ip() == &source).collect();
+        if own.len() < 400 || others.len() != 1 {
+            continue;
+        }
+        let took = |part: &[&Seen]| (part[part.len() - 1].at - part[0].at) as f64;
+        let (first, second) = own.split_at(own.len() / 2);
+        let change = took(first) / took(second);
+        assert!((0.85..1.18).contains(&change), "{change}");
+        lanes += 1;
+    }
+    assert!(lanes > 20, "{lanes} lanes");
+}
+
+#[test]
+fn a_budget_outlives_sessions() {
+    let mut network = shaped(14, adaptive(1_000_000_000), true);
+    network.observer.keeps = false;
+    network.start();
+    network.establish();
+    network.send(A, B, Stream::tcp().of(1_200).every_ms(10).batches(5));
+    network.run_s(300);
+    let left = |network: &Network| network.status(A).shape.and_then(|shape| shape.budget).expect("one");
+    let before = left(&network);
+    network.kill(B);
+    network.run_s(60);
+    network.start_site(B);
+    network.run_s(30);
+    assert!(network.established(A) && network.status(A).handshakes > 1);
+    assert!(left(&network) < before + 2_000_000, "{} after {before}", left(&network));
 }

@@ -171,13 +171,24 @@ fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> st
         )?;
         writeln!(text, "          WARNING: the gateways neither encrypt nor authenticate these packets")?;
     }
-    if let Shape::Constant(rate) = peer.shape {
-        let mbit = rate.bits() as f64 / 1e6;
-        let gb = f64::from(rate.bytes()) * 86_400.0 / 1e9;
-        writeln!(
-            text,
-            "          send {mbit} Mbit/s in datagrams of 1280 bytes all the time, {gb:.1} GB a day in each direction"
-        )?;
+    match peer.shape {
+        Shape::None => {}
+        Shape::Adaptive(daily) => {
+            let gb = daily.bytes() as f64 / 1e9;
+            writeln!(
+                text,
+                "          send datagrams of 1280 bytes all the time, up to {gb} GB a day, {:.1} GB of it idle",
+                gb / 8.0
+            )?;
+        }
+        Shape::Constant(rate) => {
+            let mbit = rate.bits() as f64 / 1e6;
+            let gb = f64::from(rate.bytes()) * 86_400.0 / 1e9;
+            writeln!(
+                text,
+                "          send {mbit} Mbit/s in datagrams of 1280 bytes all the time, {gb:.1} GB a day in each direction"
+            )?;
+        }
     }
     let mut extras = Vec::new();
     match peer.padding {

@@ -95,7 +95,14 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
 /// What a shape does, and what it costs.
 pub(super) fn shape(shape: &Shape) -> String {
     let share = shape.tx_padding as f64 * 100.0 / shape.tx_datagrams.max(1) as f64;
-    let mut text = format!("{} {}, {share:.0} % padding", shape.kind, rate(shape.rate_bits as f64));
+    let mut text = shape.kind.clone();
+    if let Some(bits) = shape.rate_bits {
+        text += &format!(" {}", rate(bits as f64));
+    }
+    text += &format!(", {share:.0} % padding");
+    if let Some(left) = shape.budget_left {
+        text += &format!(", {} left of its budget", bytes(left as f64));
+    }
     if let (Some(median), Some(p99)) = (shape.delay_median_ms, shape.delay_p99_ms) {
         text += &format!(", delay {} (p99 {})", milliseconds(median), milliseconds(p99));
     }

@@ -4,11 +4,14 @@
 //! packet out of the [`Queue`], or nothing but padding. What of these it is changes neither its size nor its time, nor those
 //! of any other: `the_wire_is_the_same_whatever_is_carried` runs sessions with and without traffic and compares.
 
+mod budget;
+mod classes;
 mod delays;
 mod queue;
 mod slots;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::births::mean_alive;
@@ -16,8 +19,11 @@ use crate::config::{Rate, Shape};
 use crate::control::Control;
 use crate::host_interface::HostInterface;
 use crate::time::Time;
-use rand_chacha::rand_core::Rng;
+use rand_chacha::ChaCha20Rng;
+use rand_chacha::rand_core::{Rng, SeedableRng};
 
+pub(crate) use budget::Budget;
+use classes::Classes;
 pub use delays::Delay;
 use queue::Queue;
 pub(crate) use queue::SIZE;
@@ -28,9 +34,10 @@ use slots::Slots;
 const CONTROLS: usize = 64;
 /// What a session with a shape has.
 pub(super) struct Shaping {
-    rate: Rate,
-    /// Mean time between two slots of a lane.
-    pub(super) gap: Duration,
+    shape: Shape,
+    pace: Pace,
+    /// How many lanes are alive on average, in thousandths.
+    alive: u64,
     pub(super) slots: Slots,
     pub(super) queue: Queue,
     /// Control messages: those that leave at times of the session's own, and those that leave because of what is carried.
@@ -38,6 +45,14 @@ pub(super) struct Shaping {
     pub(super) controls: [VecDeque<Vec<u8>>; 2],
     pub(super) datagrams: u64,
     pub(super) padding: u64,
+}
+
+/// At which rate lanes send.
+enum Pace {
+    /// All at one.
+    Constant(Rate),
+    /// Each at one of its own.
+    Adaptive(Classes),
 }
 
 /// What a shape does, as the status shows it.
@@ -53,25 +68,63 @@ pub struct ShapeStatus {
     pub waiting: usize,
     /// How long packets have waited for a slot within the last minute; none if none have.
     pub delay: Option<Delay>,
+    /// What is left of the budget now, in bytes, where there is one.
+    pub budget: Option<u64>,
 }
 
 impl Shaping {
-    /// As the terms want it; none if they want none.
-    pub(super) fn new(shape: Shape, lanes: u8, now: Time, host: &mut HostInterface) -> Option<Self> {
-        let Shape::Constant(rate) = shape else { return None };
+    /// As the terms want it; none if they want none. `budget` is what the peer has spent so far.
+    pub(super) fn new(
+        shape: Shape,
+        lanes: u8,
+        budget: &mut Option<Arc<Budget>>,
+        now: Time,
+        host: &mut HostInterface,
+    ) -> Option<Self> {
         let mut seed = [0; 32];
+        let (pace, rate) = match shape {
+            Shape::None => return None,
+            Shape::Constant(rate) => (Pace::Constant(rate), rate.bytes().into()),
+            Shape::Adaptive(daily) => {
+                let budget = budget.get_or_insert_with(|| Arc::new(Budget::new(daily))).clone();
+                host.fresh().fill_bytes(&mut seed);
+                let classes = Classes::new(budget, ChaCha20Rng::from_seed(seed), now);
+                let rate = classes.lowest();
+                (Pace::Adaptive(classes), rate)
+            }
+        };
         host.fresh().fill_bytes(&mut seed);
-        // Of all lanes together, on average.
-        let gap = u64::from(SIZE) * mean_alive(lanes) * 1_000 / u64::from(rate.bytes());
         Some(Shaping {
-            rate,
-            gap: Duration::from_micros(gap),
+            shape,
+            pace,
+            alive: mean_alive(lanes),
             slots: Slots::new(seed),
             queue: Queue::new(rate, now),
             controls: Default::default(),
             datagrams: 0,
             padding: 0,
         })
+    }
+
+    /// What was to be sent since the last call counts as demand: to be called once a second or more often.
+    pub(super) fn note_demand(&mut self, now: Time) {
+        if let Pace::Adaptive(classes) = &mut self.pace {
+            classes.ask(self.queue.asked(), now);
+        }
+    }
+
+    /// Mean time between two slots of a lane that is born now and lives for `life`.
+    pub(super) fn gap(&mut self, life: Duration, now: Time) -> Duration {
+        let rate = match &mut self.pace {
+            Pace::Constant(rate) => rate.bytes().into(),
+            Pace::Adaptive(classes) => {
+                let rate = classes.draw(self.alive, life, now);
+                self.queue.set_rate(rate);
+                rate
+            }
+        };
+        // Of all lanes together, on average.
+        Duration::from_micros(u64::from(SIZE) * self.alive * 1_000 / rate)
     }
 
     /// Keeps a control message until there is a slot.
@@ -89,11 +142,15 @@ impl Shaping {
     /// What it does.
     pub(super) fn status(&self, now: Time) -> ShapeStatus {
         ShapeStatus {
-            shape: Shape::Constant(self.rate),
+            shape: self.shape,
             datagrams: self.datagrams,
             padding: self.padding,
             waiting: self.queue.len(),
             delay: self.queue.delays.last_minute(now),
+            budget: match &self.pace {
+                Pace::Constant(_) => None,
+                Pace::Adaptive(classes) => Some(classes.budget_left(now)),
+            },
         }
     }
 }

@@ -9,7 +9,6 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::delays::Delays;
-use crate::config::Rate;
 use crate::drops::DropReason;
 use crate::session::fast_out::{OUTER, Place};
 use crate::session::path_mtu::BASE;
@@ -59,6 +58,7 @@ pub(crate) struct Queue {
     limit: usize,
     /// Packets that were given up, until somebody asks.
     given_up: u64,
+    asked: u64,
     pub(crate) delays: Delays,
 }
 
@@ -75,18 +75,31 @@ pub(crate) struct OfFlow<'a> {
 }
 
 impl Queue {
-    /// Of a shape with this rate.
-    pub(crate) fn new(rate: Rate, now: Time) -> Self {
-        let (time, least, most) = HOLDS;
-        let datagrams = u128::from(rate.bytes()) * time.as_micros() / 1_000_000 / u128::from(SIZE);
-        Queue {
+    /// Of a shape with this rate, in bytes per second.
+    pub(crate) fn new(rate: u64, now: Time) -> Self {
+        let mut queue = Queue {
             rows: [VecDeque::new(), VecDeque::new()],
             waiting: Box::new([[0; 2]; FLOWS]),
             free: Vec::new(),
-            limit: (datagrams as usize).clamp(least, most),
+            limit: 0,
             given_up: 0,
+            asked: 0,
             delays: Delays::new(now),
-        }
+        };
+        queue.set_rate(rate);
+        queue
+    }
+
+    /// The rate changes: what waits stays.
+    pub(crate) fn set_rate(&mut self, rate: u64) {
+        let (time, least, most) = HOLDS;
+        let datagrams = u128::from(rate) * time.as_micros() / 1_000_000 / u128::from(SIZE);
+        self.limit = usize::try_from(datagrams).unwrap_or(most).clamp(least, most);
+    }
+
+    /// How many datagrams were to be kept since this was asked, whether there was room or not.
+    pub(crate) fn asked(&mut self) -> u64 {
+        std::mem::take(&mut self.asked)
     }
 
     /// For the packets of a flow.
@@ -149,6 +162,7 @@ impl Place for OfFlow<'_> {
     }
 
     fn put(&mut self, length: usize, write: impl FnOnce(&mut [u8])) -> Result<(), DropReason> {
+        self.queue.asked += 1;
         let waiting = &mut self.queue.waiting[self.flow];
         let is_first = self.expedited || waiting[SECOND] == 0 && waiting[FIRST] < FEW;
         let row = if is_first { FIRST } else { SECOND };
@@ -201,7 +215,7 @@ mod tests {
     }
 
     fn queue() -> Queue {
-        Queue::new(Rate::from_bytes(250_000).unwrap(), at(0))
+        Queue::new(250_000, at(0))
     }
 
     fn put(queue: &mut Queue, flow: u32, number: u8, expedited: bool, now: Time) {
