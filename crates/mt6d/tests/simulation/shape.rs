@@ -212,7 +212,9 @@ fn an_adaptive_shape_follows_demand_lane_by_lane() {
     for site in [A, B] {
         let status = network.status(site).shape.expect("there is one");
         assert!(matches!(status.shape, Shape::Adaptive(_)), "what one end asks for holds for both");
-        assert!(status.budget.expect("there is one") < 10_000_000_000);
+        // Where nothing is carried more comes in than is spent.
+        let left = status.budget.expect("there is one");
+        assert!(if site == A { left < 10_000_000_000 } else { left <= 10_000_000_000 }, "{left}");
     }
     let flow = &network.flows[0];
     assert!(flow.lost_since(180_000_000) < flow.sent.len() / 2, "{} of {}", flow.lost(), flow.sent.len());

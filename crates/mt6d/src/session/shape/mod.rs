@@ -52,7 +52,7 @@ enum Pace {
     /// All at one.
     Constant(Rate),
     /// Each at one of its own.
-    Adaptive(Classes),
+    Adaptive(Box<Classes>),
 }
 
 /// What a shape does, as the status shows it.
@@ -90,7 +90,7 @@ impl Shaping {
                 host.fresh().fill_bytes(&mut seed);
                 let classes = Classes::new(budget, ChaCha20Rng::from_seed(seed), now);
                 let rate = classes.lowest();
-                (Pace::Adaptive(classes), rate)
+                (Pace::Adaptive(Box::new(classes)), rate)
             }
         };
         host.fresh().fill_bytes(&mut seed);
