@@ -97,17 +97,17 @@ def counters(file, kind, *names):
 last = None
 while True:
     now = counters('/proc/net/snmp', 'Tcp:', 'RetransSegs')
-    now += counters('/proc/net/netstat', 'TcpExt:', 'TCPDSACKRecv')
+    now += counters('/proc/net/netstat', 'TcpExt:', 'TCPDSACKRecvSegs')
     if now != last:
         print(int(time.time() * 1000), *now, flush=True)
         last = now
     time.sleep(0.01)
 ";
 
-/// A segment that is sent again was lost, or late: a machine that stands still for 10 ms is enough for that, and it does
-/// so a few times in a minute. What is lost would be the rotation's doing. So would be what is late when the gateways
-/// move: as they move ten times in a transfer, that would show in every one, and the machine does not stand still just
-/// then in three of them.
+/// A segment that is sent again was lost, or late, and then its receiver says so (DSACK, of each that came twice): a machine
+/// that stands still for 10 ms is enough for that, and it does so a few times in a minute. What is lost would be the
+/// rotation's doing. So would be what is late when the gateways move: as they move ten times in a transfer, that would show
+/// in every one, and the machine does not stand still just then in three of them.
 #[test]
 fn tcp_notices_no_rotation() {
     for topology in Topology::ALL {
