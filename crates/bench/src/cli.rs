@@ -182,6 +182,9 @@ enum OtherAdversary {
     #[command(after_help = "Examples:\n  scripts/captures && sidestep-lab adversary recognise\n  \
                             sidestep-lab adversary recognise --foreign DIRECTORY --json recognise.json")]
     Recognise(recognise::RecogniseArguments),
+    /// Put what several runs wrote with --json into one table
+    #[command(after_help = "Examples:\n  sidestep-lab adversary summary report/*.json --docs docs/unlinkability.md")]
+    Summary(linking::SummaryOptions),
 }
 
 /// Which lab.
@@ -330,6 +333,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         LabCommand::Adversary { options, other } => match other {
             None => linking::run(options, &program()?, &stop_flag()?),
             Some(OtherAdversary::Attack(options)) => attack::run(&options, &program()?, &*stop_flag()?),
+            Some(OtherAdversary::Summary(options)) => linking::summarise(&options),
             Some(OtherAdversary::Recognise(options)) => recognise::run(&options, &program()?, &*stop_flag()?),
         },
         LabCommand::Helper(command) => helper::run(command),

@@ -46,7 +46,7 @@ section! {
         /// How many lanes are alive at once on average, 1 to 16: pairs of endpoints that are born and die on their own, so
         /// that where one ends no other begins. With 1 or 2 an observer links one to the next more often. The smaller of
         /// the two ends' values applies.
-        lanes: i64 = Default("3"), only Version2;
+        lanes: i64 = Otherwise("3; 6 with a `shape`"), only Version2;
         /// `none`, `buckets` or `full`. The stronger of the two ends' values applies. Has no effect with a `shape`.
         padding: String = Default(r#""none""#), only Version2;
         /// [What an observer sees](operations.md#choosing-a-shape) of the traffic: `"none"`: the traffic. `{ constant =
@@ -173,7 +173,7 @@ impl Converter<'_> {
             ));
         }
         let rotation = self.value(&peer.rotation, rotation);
-        let lanes = self.value(&peer.lanes, lanes);
+        let lanes = self.optional(&peer.lanes, lanes);
         let padding = self.value(&peer.padding, padding);
         let shape = self.value(&peer.shape, shape);
         let carry = self.value(&peer.carry, carry);

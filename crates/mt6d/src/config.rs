@@ -12,6 +12,8 @@ use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
 /// Fewest and most lanes.
 pub const LANES: std::ops::RangeInclusive<u8> = 1..=16;
+/// With a shape, if neither end wishes for a number.
+const MOST_UNASKED: u8 = 6;
 /// Keys of a session are renewed after this time, or after a rotation interval if that is longer.
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 /// Shortest and longest hopping prefix, in bits.
@@ -47,6 +49,13 @@ pub enum Shape {
 }
 
 impl Shape {
+    /// How many lanes there are with it, where neither end has a wish: with a shape, when lanes are born and die is all that
+    /// links them, and of fewer it links some.
+    #[must_use]
+    pub fn lanes(self) -> u8 {
+        if self == Shape::None { 3 } else { MOST_UNASKED }
+    }
+
     /// The shape of both directions, where the ends want these. A budget is each end's own.
     pub(crate) fn agreed(self, theirs: Shape) -> Shape {
         match (self, self.max(theirs)) {
@@ -146,8 +155,9 @@ pub struct PeerConfig {
     pub allowed_ips: Vec<IpNet>,
     /// How long a lane lives on average, 1 s to 1 h; of two wishes the longer holds.
     pub rotation: Duration,
-    /// Lanes alive at once on average, 1 to 16; of two wishes the fewer hold.
-    pub lanes: u8,
+    /// Lanes alive at once on average, 1 to 16; of two wishes the fewer hold. None: no wish. If neither end has one, it is
+    /// what [`Shape::lanes`] says.
+    pub lanes: Option<u8>,
     /// Padding policy; of two wishes the stronger holds. With a shape all datagrams have one size anyway.
     pub padding: Padding,
     /// What the traffic looks like from outside.
@@ -166,7 +176,7 @@ pub struct PeerConfig {
 }
 
 impl PeerConfig {
-    /// A peer with the protocol's defaults: three lanes at a time that live for ten seconds, no padding, no shape.
+    /// A peer with the protocol's defaults: lanes that live for ten seconds, no wish how many, no padding, no shape.
     #[must_use]
     pub fn new(name: &str, public_key: PublicKey, hop_prefix: Ipv6Net, allowed_ips: Vec<IpNet>) -> Self {
         PeerConfig {
@@ -176,7 +186,7 @@ impl PeerConfig {
             hop_prefix,
             allowed_ips,
             rotation: Duration::from_secs(10),
-            lanes: 3,
+            lanes: None,
             padding: Padding::None,
             shape: Shape::None,
             keepalive: None,
@@ -184,6 +194,12 @@ impl PeerConfig {
             translated: false,
             rewrite: false,
         }
+    }
+
+    /// How many lanes there are at once on average at most, whatever the peer wants.
+    #[must_use]
+    pub fn most_lanes(&self) -> u8 {
+        self.lanes.unwrap_or(MOST_UNASKED)
     }
 }
 
@@ -283,7 +299,7 @@ impl NodeConfig {
         if !ROTATION.contains(&peer.rotation) {
             return range("rotation must be 1s to 1h");
         }
-        if !LANES.contains(&peer.lanes) {
+        if peer.lanes.is_some_and(|lanes| !LANES.contains(&lanes)) {
             return range("lanes must be 1 to 16");
         }
         let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_REWRITE_PREFIX;

@@ -35,7 +35,7 @@ pub(crate) struct Offer {
     /// First message: the sender has AES instructions. Answer: AES-256-GCM is chosen.
     pub(crate) aes: bool,
     pub(crate) rotation: Duration,
-    pub(crate) lanes: u8,
+    pub(crate) lanes: Option<u8>,
     pub(crate) padding: Padding,
     /// Answer: the prefix that the sender hops in.
     pub(crate) hop_prefix: Option<Ipv6Net>,
@@ -100,7 +100,9 @@ impl Offer {
         };
         put(item::CIPHERS, ciphers);
         put(item::ROTATION, &(self.rotation.as_millis() as u32).to_be_bytes());
-        put(item::LANES, &[self.lanes]);
+        if let Some(lanes) = self.lanes {
+            put(item::LANES, &[lanes]);
+        }
         put(item::PADDING, &[self.padding as u8]);
         if let Some(hop_prefix) = self.hop_prefix {
             put(item::HOP_PREFIX, &prefix(hop_prefix));
@@ -134,7 +136,7 @@ impl Offer {
             unix_ms: None,
             aes: false,
             rotation: *ROTATION.start(),
-            lanes: *LANES.end(),
+            lanes: None,
             padding: Padding::None,
             hop_prefix: None,
             receive_mtu: 1280,
@@ -163,7 +165,7 @@ impl Offer {
                     if !LANES.contains(&lanes) {
                         return Err(Malformed);
                     }
-                    offer.lanes = lanes;
+                    offer.lanes = Some(lanes);
                 }
                 item::PADDING => {
                     offer.padding = match fixed(value)? {
@@ -223,7 +225,7 @@ mod tests {
             unix_ms: Some(1_700_000_000_000),
             aes: true,
             rotation: Duration::from_secs(10),
-            lanes: 4,
+            lanes: Some(4),
             padding: Padding::Buckets,
             hop_prefix: Some("2001:db8:a1::/64".parse().unwrap()),
             receive_mtu: 1500,

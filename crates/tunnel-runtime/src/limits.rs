@@ -20,7 +20,7 @@ const FILES_OF_THREAD: u64 = 3;
 pub fn session_endpoints(peer: &PeerConfig) -> u64 {
     let life = peer.rotation.as_secs_f64().max(1.0);
     // Gaps are cut, and lives prolonged where no other lane is alive.
-    let alive = 1.04 * f64::from(peer.lanes) + 0.7;
+    let alive = 1.04 * f64::from(peer.most_lanes()) + 0.7;
     let mean = alive * (life + 4.0) / life;
     (mean + 5.0 * mean.sqrt()).ceil() as u64 + 1
 }

@@ -89,6 +89,15 @@ impl Chart {
         });
     }
 
+    /// A point with a name beside it.
+    pub(crate) fn dot(&mut self, class: &str, (x, y): (f64, f64), name: &str) {
+        let (x, y) = (self.across(x), self.up(y));
+        self.draw(&html! {
+            circle class={ "fill " (class) } cx=(Px(x)) cy=(Px(y)) r="4" {}
+            text.label x=(Px(x + 7.0)) y=(Px(y + 4.0)) { (name) }
+        });
+    }
+
     /// A word in the middle of the chart.
     pub(crate) fn note(mut self, text: &str) -> Self {
         let (x, y) = (f64::midpoint(LEFT, WIDTH - RIGHT), f64::midpoint(TOP, self.height - BOTTOM) + 5.0);

@@ -195,7 +195,7 @@ impl Peer {
         let mut ours = self.offer(env);
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
-        (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, terms.lanes, terms.padding);
+        (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, Some(terms.lanes), terms.padding);
         ours.shape = terms.shape;
         ours.rewrite = terms.rewrite;
         ours.unix_ms = Some(env.now.unix_ms);
@@ -292,7 +292,7 @@ impl Peer {
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
-            lanes: ours.lanes.min(theirs.lanes),
+            lanes: [ours.lanes, theirs.lanes].into_iter().flatten().min().unwrap_or(shape.lanes()),
             padding,
             shape,
             local_prefix: env.own.hop_prefix,

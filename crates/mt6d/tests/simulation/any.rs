@@ -67,7 +67,7 @@ fn network(scenario: &Scenario) -> Network {
         peer.rewrite = scenario.rewrite;
     });
     for site in [A, B] {
-        network.sites[site].peer(0).lanes = scenario.lanes[site];
+        network.sites[site].peer(0).lanes = Some(scenario.lanes[site]);
         network.sites[site].clock.drift = scenario.drift[site];
         network.sites[site].opening = (50, scenario.opening);
     }
@@ -252,7 +252,7 @@ fn recovers(
     let walls = events.iter().any(|(event, _)| matches!(event, Event::Firewall { .. }));
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(rotation);
-        peer.lanes = lanes;
+        peer.lanes = Some(lanes);
         peer.rewrite = rewrite;
         peer.keepalive = walls.then_some(Duration::from_secs(20));
     });

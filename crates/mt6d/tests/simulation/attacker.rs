@@ -16,7 +16,7 @@ fn story(seed: u64, replayed_after: Option<u64>) -> Network {
     let mut network = Network::pair(seed);
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(1);
-        peer.lanes = 2;
+        peer.lanes = Some(2);
     });
     network.path.jitter = 2_000;
     network.observer.keeps = true;

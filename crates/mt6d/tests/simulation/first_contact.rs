@@ -280,7 +280,7 @@ fn firewalls_stay_open_through_long_epochs_and_one_way_traffic() {
         let mut network = Network::pair(31);
         network.configure(|peer| {
             peer.rotation = Duration::from_secs(300);
-            peer.lanes = 4;
+            peer.lanes = Some(4);
         });
         network.sites[A].firewall = Some(Firewall::default());
         network.sites[B].firewall = Some(Firewall::default());

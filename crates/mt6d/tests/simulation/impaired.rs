@@ -153,7 +153,7 @@ fn a_quarter_of_all_ports_is_taken() {
 fn a_quarter_of_all_ports_is_taken_and_there_are_lanes() {
     for seed in seeds(4) {
         let mut network = prepared(seed, 2);
-        network.configure(|peer| peer.lanes = 4);
+        network.configure(|peer| peer.lanes = Some(4));
         network.start();
         network.establish();
         network.run_s(1);
@@ -170,7 +170,7 @@ fn a_quarter_of_all_ports_is_taken_and_there_are_lanes() {
 #[test]
 fn opening_takes_its_time() {
     let mut network = prepared(17, 1);
-    network.configure(|peer| peer.lanes = 4);
+    network.configure(|peer| peer.lanes = Some(4));
     for site in [A, B] {
         network.sites[site].opening = (1_000, 400_000);
     }

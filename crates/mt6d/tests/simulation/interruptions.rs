@@ -315,7 +315,7 @@ fn idle_sessions_end_and_their_endpoints_close() {
         let mut network = Network::pair(11);
         network.configure(|peer| {
             peer.rotation = Duration::from_secs(rotation);
-            peer.lanes = 4;
+            peer.lanes = Some(4);
         });
         network.start();
         network.establish();

@@ -10,7 +10,7 @@ fn pair(seed: u64, rotation: u64, lanes: u8) -> Network {
     let mut network = Network::pair(seed);
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(rotation);
-        peer.lanes = lanes;
+        peer.lanes = Some(lanes);
         peer.rewrite = true;
     });
     network

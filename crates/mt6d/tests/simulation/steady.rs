@@ -23,7 +23,7 @@ fn established(seed: u64, rotation: u64, lanes: u8) -> Network {
     let mut network = Network::pair(seed);
     network.configure(|peer| {
         peer.rotation = Duration::from_secs(rotation);
-        peer.lanes = lanes;
+        peer.lanes = Some(lanes);
     });
     network.start();
     network.establish();
@@ -90,7 +90,7 @@ fn both_ends_move_and_never_come_back() {
         let mut network = Network::pair(5);
         network.configure(|peer| {
             peer.rotation = Duration::from_secs(1);
-            peer.lanes = lanes;
+            peer.lanes = Some(lanes);
         });
         network.sites[A].clock.drift = drift;
         network.observer.keeps = true;

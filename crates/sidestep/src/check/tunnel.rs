@@ -156,7 +156,10 @@ fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> st
         let (prefixes, name) = (list(&peer.allowed_ips), &config.tunnel.name);
         writeln!(text, "          route {prefixes} to {name}, and accept only packets from them")?;
     }
-    let lanes = if peer.lanes == 1 { "1 lane".to_owned() } else { format!("{} lanes", peer.lanes) };
+    let lanes = match peer.lanes.unwrap_or_else(|| peer.shape.lanes()) {
+        1 => "1 lane".to_owned(),
+        lanes => format!("{lanes} lanes"),
+    };
     let (rotation, open) = (duration(peer.rotation), session_endpoints(peer));
     writeln!(
         text,

@@ -2,12 +2,15 @@
 //! tries to follow a pair from one flow to the next (docs/unlinkability.md).
 //!
 //! [`scene`] builds the pairs and records what passes between their sites, [`traffic`] is what the pairs carry,
-//! [`recording`] turns the capture into flows. The judges are a program of Python, `reference/adversary.py`, since the
-//! strongest of them learns, by a library that is kept by others; [`verdict`] is what they say.
+//! [`recording`] turns the capture into flows, [`cost`] is what the gateways say. The judges are a program of Python, `reference/adversary.py`, since the
+//! strongest of them learns, by a library that is kept by others; [`verdict`] is what they say, and
+//! [`summary`] what they say of several runs.
 
+mod cost;
 mod options;
 mod recording;
 mod scene;
+mod summary;
 pub(crate) mod traffic;
 mod verdict;
 
@@ -22,7 +25,8 @@ use lab::command::check;
 
 use crate::comparison::docs;
 pub(crate) use options::LinkingOptions;
-use verdict::Verdicts;
+pub(crate) use summary::{SummaryOptions, run as summarise};
+use verdict::{Run, Verdicts};
 
 /// The interpreter: Debian's own, since its package of the library is for that one.
 const PYTHON: &str = "/usr/bin/python3";
@@ -55,23 +59,22 @@ pub(crate) fn run(
     }
     scene.start_recording()?;
     let whole = wait(Duration::from_secs(options.seconds.into()), stop);
-    let packets = scene.finish()?;
+    let (packets, cost) = scene.finish()?;
     let folder = options.report.clone().unwrap_or_else(|| scene.directory().to_owned());
     recording::write(&packets, &options, &folder)?;
     drop(packets);
-    let verdicts = judge(&folder)?;
-    let table = verdicts.markdown();
-    print!("{}\n{table}", options.settings());
+    let run = Run { settings: options.settings(), cost, found: judge(&folder)? };
+    let text = run.markdown();
+    print!("{text}");
     if let Some(path) = &options.json {
-        verdicts.write(path)?;
+        run.write(path)?;
     }
     if let Some(folder) = &options.report {
         let path = folder.join("index.html");
-        std::fs::write(&path, verdicts.page(&options.settings()))
-            .map_err(|source| Error::file(&path, source))?;
+        std::fs::write(&path, run.page()).map_err(|source| Error::file(&path, source))?;
     }
     if let Some(page) = &options.docs {
-        docs::between(&options.mark, &format!("{}\n{table}", options.settings()), page)?;
+        docs::between(&options.mark, &text, page)?;
     }
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(130) })
 }

@@ -3,8 +3,12 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use serde::{Deserialize, Serialize};
 
 use super::traffic::Kind;
+
+/// What an end that wants no shape writes, in TOML.
+const NO_SHAPE: &str = "\"none\"";
 
 /// How many pairs, what they are set to and carry, and where the results go.
 #[derive(Clone, Debug, Args)]
@@ -24,9 +28,12 @@ pub(crate) struct LinkingOptions {
     /// Rotation interval
     #[arg(long, default_value = "10s")]
     pub(crate) rotation: String,
-    /// Lanes (1 to 16)
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=16))]
-    pub(crate) lanes: u8,
+    /// Lanes (1 to 16) [default: 3; 6 with a shape]
+    #[arg(long, value_parser = clap::value_parser!(u8).range(1..=16))]
+    pub(crate) lanes: Option<u8>,
+    /// What `shape` is set to, as `{ constant = "2Mbit/s" }`
+    #[arg(long, value_name = "SHAPE", default_value = NO_SHAPE)]
+    pub(crate) shape: String,
     /// Further lines of each peer's configuration, as `padding = "full"`
     #[arg(long, value_name = "LINE")]
     pub(crate) peer: Vec<String>,
@@ -56,14 +63,49 @@ impl LinkingOptions {
         self.only.unwrap_or(Kind::ALL[usize::from(pair) % Kind::ALL.len()])
     }
 
-    /// All of it, as a sentence.
-    pub(super) fn settings(&self) -> String {
-        let traffic =
-            self.only.map_or("a mix of ten kinds".to_owned(), |kind| format!("{kind:?}").to_lowercase());
-        let more: String = self.peer.iter().map(|line| format!(", `{line}`")).collect();
-        format!(
-            "{} pairs, {} s, rotation {}, {} lanes{more}; traffic: {traffic}; seed {}.\n",
-            self.pairs, self.seconds, self.rotation, self.lanes, self.seed
+    /// How many lanes the pairs have: those asked for, or as many as by default (docs/operations.md).
+    pub(crate) fn lanes(&self) -> u8 {
+        self.lanes.unwrap_or(if self.shape == NO_SHAPE { 3 } else { 6 })
+    }
+
+    /// What the verdicts are about.
+    pub(super) fn settings(&self) -> Settings {
+        let mut peer = self.peer.clone();
+        if self.shape != NO_SHAPE {
+            peer.insert(0, format!("shape = {}", self.shape));
+        }
+        Settings {
+            pairs: self.pairs,
+            seconds: self.seconds,
+            rotation: self.rotation.clone(),
+            lanes: self.lanes(),
+            peer,
+            traffic: self.only.map_or("a mix of ten kinds".to_owned(), |kind| kind.to_string()),
+            seed: self.seed,
+        }
+    }
+}
+
+/// What was judged.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(super) struct Settings {
+    pub(super) pairs: u8,
+    pub(super) traffic: String,
+    /// Lines of each peer's configuration.
+    pub(super) peer: Vec<String>,
+    pub(super) lanes: u8,
+    pub(super) rotation: String,
+    pub(super) seconds: u32,
+    pub(super) seed: u64,
+}
+
+impl std::fmt::Display for Settings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Settings { pairs, traffic, peer, lanes, rotation, seconds, seed } = self;
+        let more: String = peer.iter().map(|line| format!(", `{line}`")).collect();
+        write!(
+            f,
+            "{pairs} pairs, {seconds} s, rotation {rotation}, {lanes} lanes{more}; traffic: {traffic}; seed {seed}."
         )
     }
 }

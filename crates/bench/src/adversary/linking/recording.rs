@@ -69,7 +69,7 @@ pub(super) fn write(packets: &[Packet], options: &LinkingOptions, folder: &Path)
     let rotation = humantime::parse_duration(&options.rotation)
         .map_err(|error| Error::Usage(format!("--rotation {}: {error}", options.rotation)))?;
     let recording =
-        Recording { pairs: options.pairs, rotation: rotation.as_secs_f64(), lanes: options.lanes, flows };
+        Recording { pairs: options.pairs, rotation: rotation.as_secs_f64(), lanes: options.lanes(), flows };
     let text = serde_json::to_string(&recording).map_err(|error| Error::output("flows", error))?;
     std::fs::create_dir_all(folder).map_err(|source| Error::file(folder, source))?;
     for (name, text) in [(FLOWS, text), (DATAGRAMS, datagrams)] {

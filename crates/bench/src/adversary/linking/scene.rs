@@ -18,6 +18,7 @@ use lab::gateway::write_private;
 use lab::namespaces::Namespace;
 use lab::process::{Process, tail};
 
+use super::cost::Cost;
 use super::options::LinkingOptions;
 
 /// How long all sessions may take to be made.
@@ -36,6 +37,7 @@ pub(super) struct Scene {
     directory: PathBuf,
     processes: Vec<Process>,
     recording: Option<Process>,
+    program: PathBuf,
 }
 
 /// An address of a gateway: its site is 0 or 1.
@@ -78,6 +80,7 @@ impl Scene {
             directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
             processes: Vec::new(),
             recording: None,
+            program: program.to_owned(),
         };
         std::fs::create_dir_all(&scene.directory).map_err(|source| Error::file(&scene.directory, source))?;
         scene.connect()?;
@@ -150,7 +153,7 @@ impl Scene {
                         "[node]\nprivate_key = \"{}\"\nexternal = \"ex\"\nhop_prefix = \"{}\"\n\
                          [tunnel]\nname = \"{}-{}{pair}\"\naddresses = [\"{}/128\"]\n\
                          [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"{}\"\nallowed_ips = [\"{}/128\"]\n\
-                         rotation = \"{}\"\nlanes = {}\nkeepalive = \"25s\"\n{more}",
+                         rotation = \"{}\"\nlanes = {}\nshape = {}\nkeepalive = \"25s\"\n{more}",
                         keys[site][0],
                         part(site, pair),
                         self.prefix,
@@ -160,7 +163,8 @@ impl Scene {
                         part(other, pair),
                         inside(other, pair),
                         options.rotation,
-                        options.lanes,
+                        options.lanes(),
+                        options.shape,
                     ),
                 )?;
             }
@@ -218,15 +222,22 @@ impl Scene {
         Ok(())
     }
 
-    /// What he saw. Traffic goes on until then; then all ends, and leaves the processors to the judges.
-    pub(super) fn finish(&mut self) -> Result<Vec<Packet>, Error> {
+    /// What he saw, and what the gateways say that it cost. Traffic goes on until then; then all ends, and leaves the
+    /// processors to the judges.
+    pub(super) fn finish(&mut self) -> Result<(Vec<Packet>, Cost), Error> {
+        let mut cost = Cost::default();
+        for gateway in self.gateways.iter().flatten() {
+            let mut command = gateway.command(&self.program)?;
+            command.args(["show", gateway.name(), "--json"]);
+            cost.add(&check(&mut command)?.stdout)?;
+        }
         if let Some(recording) = self.recording.take() {
             recording.stop(Duration::from_secs(10));
         }
         for process in self.processes.drain(..) {
             process.kill();
         }
-        capture::read(&self.directory.join("seen.pcap"))
+        Ok((capture::read(&self.directory.join("seen.pcap"))?, cost))
     }
 }
 

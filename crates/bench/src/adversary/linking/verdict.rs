@@ -7,8 +7,18 @@ use lab::Error;
 use maud::{Markup, html};
 use serde::{Deserialize, Serialize};
 
+use super::cost::Cost;
+use super::options::Settings;
 use crate::chart::bars::{self, Bar};
 use crate::{chart, page};
+
+/// What is known of one run.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct Run {
+    pub(super) settings: Settings,
+    pub(super) cost: Cost,
+    pub(super) found: Verdicts,
+}
 
 /// All of a recording.
 #[derive(Debug, Serialize, Deserialize)]
@@ -16,23 +26,23 @@ pub(super) struct Verdicts {
     /// Flows that were seen from beginning to end.
     flows: u64,
     datagrams: u64,
-    bytes: u64,
+    pub(super) bytes: u64,
     verdicts: Vec<Verdict>,
     counting: Counting,
 }
 
 /// What one judge finds.
 #[derive(Debug, Serialize, Deserialize)]
-struct Verdict {
+pub(super) struct Verdict {
     question: String,
     judge: String,
     /// How often he was asked.
     asked: u64,
     /// The area under the curve, and where it is with 95 %; chance is 0.5.
-    auc: Option<f64>,
+    pub(super) auc: Option<f64>,
     auc_95: Option<[f64; 2]>,
     /// How often his first choice is right, where that is with 95 %, and what chance is.
-    first: f64,
+    pub(super) first: f64,
     first_95: [f64; 2],
     first_chance: f64,
 }
@@ -44,16 +54,18 @@ struct Counting {
     estimate: f64,
 }
 
-impl Verdicts {
-    /// From what the judges printed.
+impl Run {
+    /// From what `--json` wrote.
     ///
     /// # Errors
     /// When it is something else.
-    pub(super) fn read(text: &[u8]) -> Result<Self, Error> {
-        serde_json::from_slice(text).map_err(|error| Error::output("reference/adversary.py", error))
+    pub(super) fn open(path: &Path) -> Result<Self, Error> {
+        let text = std::fs::read(path).map_err(|source| Error::file(path, source))?;
+        serde_json::from_slice(&text)
+            .map_err(|error| Error::output("verdicts", format!("{}: {error}", path.display())))
     }
 
-    /// Writes them as JSON.
+    /// Writes it as JSON.
     ///
     /// # Errors
     /// When that cannot be done.
@@ -62,8 +74,33 @@ impl Verdicts {
         std::fs::write(path, text).map_err(|source| Error::file(path, source))
     }
 
-    /// A table for a Markdown page.
+    /// What was judged, and a table, for a Markdown page.
     pub(super) fn markdown(&self) -> String {
+        format!("{}\n{}\n{}", self.settings, self.cost, self.found.markdown())
+    }
+
+    /// A page with a plot for each question.
+    pub(super) fn page(&self) -> String {
+        self.found.page(&format!("{} {}", self.settings, self.cost))
+    }
+}
+
+impl Verdicts {
+    /// What a judge found who looks at everything.
+    pub(super) fn best(&self, question: &str) -> Option<&Verdict> {
+        self.of(question).find(|verdict| verdict.judge == "all")
+    }
+
+    /// From what the judges printed.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub(super) fn read(text: &[u8]) -> Result<Self, Error> {
+        serde_json::from_slice(text).map_err(|error| Error::output("reference/adversary.py", error))
+    }
+
+    /// A table for a Markdown page.
+    fn markdown(&self) -> String {
         let mut text = format!(
             "{} flows, {} datagrams, {:.1} MB.\n\n| question | judge | asked | AUC (95 %) | first choice is right (95 %) | chance |\n\
              |---|---|---:|---:|---:|---:|\n",
@@ -95,13 +132,13 @@ impl Verdicts {
     }
 
     /// A page with a plot for each question.
-    pub(super) fn page(&self, settings: &str) -> String {
+    fn page(&self, settings: &str) -> String {
         let mut questions: Vec<&str> =
             self.verdicts.iter().map(|verdict| verdict.question.as_str()).collect();
         questions.dedup();
         let body = html! {
             h1 { "What an observer of the path can follow" }
-            p { (settings) }
+            p { (page::prose(settings)) }
             div.plots {
                 @for question in questions { (self.areas(question)) (self.choices(question)) }
             }
@@ -113,7 +150,7 @@ impl Verdicts {
         page::document("Adversary", &[page::STYLE, page::TABLES_STYLE], &body)
     }
 
-    fn of<'a>(&'a self, question: &'a str) -> impl Iterator<Item = &'a Verdict> {
+    fn of<'a>(&'a self, question: &str) -> impl Iterator<Item = &'a Verdict> {
         self.verdicts.iter().filter(move |verdict| verdict.question == question)
     }
 
@@ -150,7 +187,7 @@ fn bar(judge: &str, value: f64, [low, high]: [f64; 2], said: String) -> Bar {
     Bar { name: judge.to_owned(), class: "a", value, range: (low, high), hint, said }
 }
 
-fn percent(part: f64) -> String {
+pub(super) fn percent(part: f64) -> String {
     format!("{:.1}", 100.0 * part)
 }
 

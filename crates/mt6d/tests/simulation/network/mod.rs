@@ -227,7 +227,7 @@ impl Network {
         self.addresses.insert(outside, index);
         if site.calls_allowed == 0 {
             // Each lane may want to be called some ten times in an epoch; a second has at most two of them.
-            let lanes: u64 = site.config.peers.iter().map(|p| u64::from(p.lanes)).sum();
+            let lanes: u64 = site.config.peers.iter().map(|p| u64::from(p.most_lanes())).sum();
             site.calls_allowed = 300 + 30 * lanes;
         }
         site.node = Some(
