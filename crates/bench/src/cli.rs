@@ -183,7 +183,9 @@ enum OtherAdversary {
                             sidestep-lab adversary recognise --foreign DIRECTORY --json recognise.json")]
     Recognise(recognise::RecogniseArguments),
     /// Put what several runs wrote with --json into one table
-    #[command(after_help = "Examples:\n  sidestep-lab adversary summary report/*.json --docs docs/unlinkability.md")]
+    #[command(
+        after_help = "Examples:\n  sidestep-lab adversary summary report/*.json --docs docs/unlinkability.md"
+    )]
     Summary(linking::SummaryOptions),
 }
 

@@ -340,7 +340,7 @@ fn smallest_offer() -> Offer {
         unix_ms: None,
         aes: false,
         rotation: Duration::from_secs(1),
-        lanes: 1,
+        lanes: None,
         padding: Padding::None,
         hop_prefix: None,
         receive_mtu: 1500,
@@ -357,7 +357,7 @@ fn first_offer() -> Offer {
     Offer {
         aes: true,
         rotation: Duration::from_secs(10),
-        lanes: 4,
+        lanes: Some(4),
         padding: Padding::Buckets,
         stream: Some("2001:db8:b::1".parse().unwrap()),
         ..smallest_offer()
@@ -367,7 +367,7 @@ fn first_offer() -> Offer {
 fn answering_offer() -> Offer {
     Offer {
         unix_ms: Some(UNIX_MS + 1_234),
-        lanes: 2,
+        lanes: Some(2),
         hop_prefix: Some(net("2001:db8:f1::/48")),
         receive_mtu: 1492,
         stream: Some("2001:db8:a::1".parse().unwrap()),

@@ -75,7 +75,8 @@ mod tests {
                 "shape": {"delay_median_ms": delay, "delay_p99_ms": 2.0 * delay}}]});
             cost.add(status.to_string().as_bytes()).unwrap();
         }
-        cost.add(br#"{"peers": [{"tx_packets": 0, "drops": {}, "shape": {"delay_median_ms": null}}]}"#).unwrap();
+        cost.add(br#"{"peers": [{"tx_packets": 0, "drops": {}, "shape": {"delay_median_ms": null}}]}"#)
+            .unwrap();
         assert_eq!((cost.delay_ms(), cost.given_up()), (Some([8.0, 16.0]), 9.0 / 99.0));
         assert!(cost.add(b"not JSON").is_err());
     }

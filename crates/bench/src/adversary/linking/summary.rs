@@ -62,9 +62,8 @@ fn rows(runs: &[Run]) -> Vec<Row<'_>> {
     for run in runs {
         by_settings.entry(Settings { seed: 0, ..run.settings.clone() }).or_default().push(run);
     }
-    let rate = |runs: &[&Run]| {
-        mean(runs.iter().map(|run| run.found.bytes as f64 / f64::from(run.settings.seconds)))
-    };
+    let rate =
+        |runs: &[&Run]| mean(runs.iter().map(|run| run.found.bytes as f64 / f64::from(run.settings.seconds)));
     let plain: Vec<(Settings, f64)> = by_settings
         .iter()
         .filter(|(settings, _)| settings.peer.is_empty())
@@ -167,7 +166,8 @@ fn figure(rows: &[Row]) -> String {
         let class = if shape.contains("constant") { "b" } else { "a" };
         drawing.dot(class, (bytes, area), shape.trim_matches(['{', '}', ' ']));
     }
-    let svg = drawing.svg("How well an observer finds the next flow of a pair, over the bytes that hiding it costs");
+    let svg = drawing
+        .svg("How well an observer finds the next flow of a pair, over the bytes that hiding it costs");
     standalone(&svg)
 }
 
@@ -176,7 +176,8 @@ fn standalone(svg: &Markup) -> String {
     let style = html! {
         style { (PreEscaped(page::STYLE)) "svg { background: #fff; } :root { color-scheme: light; }" }
     };
-    let begin = format!(" xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\">{}", style.into_string());
+    let begin =
+        format!(" xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\">{}", style.into_string());
     svg.clone().into_string().replacen('>', &begin, 1)
 }
 

@@ -1,7 +1,8 @@
 //! The rates of an adaptive shape: each lane is given a class at its birth, and keeps it until its death.
 //!
-//! Demand shows in the classes of lanes that are born after it, and not at once: which class it is is a matter of chance,
-//! too, so that lanes of one pair differ as lanes of others do.
+//! Of three lanes one, by chance, is given the class that demand asks for, and two are given any class, by chance alone. So who
+//! compares two lanes compares in eight of nine cases at least one that knows nothing of the traffic, whatever that is: by the
+//! rates of one direction he tells a pair's lanes from others' with an AUC of at most 0.56, by those of both of at most 0.61.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,15 +14,19 @@ use super::SIZE;
 use super::budget::Budget;
 use crate::time::Time;
 
-/// How many classes there are; each has a quarter of the rate of the next.
-pub(crate) const CLASSES: u32 = 4;
-/// The highest class has so many times the rate that the half of the budget which comes in a day allows on average; so the
-/// lowest takes a quarter of that.
-const TOP: u64 = 16;
-/// The class that is wanted carries at least so many times what was to be sent.
-const HEADROOM: u64 = 2;
-/// Demand is what was to be sent in a second; of that a tenth is forgotten in each that follows.
+/// How many classes there are; each has four times the rate of the one below.
+pub(crate) const CLASSES: usize = 3;
+/// The middle class has so many times the rate that the half of the budget which comes in a day allows on average.
+const MIDDLE: u64 = 2;
+/// One of so many lanes is given the class that is asked for.
+const ASKED: u64 = 3;
+/// Of the others so many are given each class: without traffic nine tenths of what comes in are spent.
+const ANY: [u64; CLASSES] = [22, 9, 1];
+/// The class that is asked for carries at least so many quarters of what was to be sent.
+const HEADROOM: u64 = 6;
+/// Demand is what is to be sent in a second, as a moving average of which an eighth is of the last one.
 const SECOND: Duration = Duration::from_secs(1);
+const AVERAGE: u64 = 8;
 
 /// Draws the classes.
 pub(crate) struct Classes {
@@ -30,7 +35,7 @@ pub(crate) struct Classes {
     /// Datagrams that were to be sent since then.
     asked: u64,
     since: Time,
-    /// Datagrams per second.
+    /// Datagrams in [`AVERAGE`] seconds.
     demand: u64,
 }
 
@@ -49,13 +54,11 @@ impl Classes {
     /// and lives for `life`. `alive`: lanes that are alive on average, in thousandths.
     pub(crate) fn draw(&mut self, alive: u64, life: Duration, now: Time) -> u64 {
         self.pass(now);
-        let wanted = self.demand.max(self.asked) * HEADROOM * u64::from(SIZE);
-        let class = (0..CLASSES - 1).find(|class| self.rate(*class) >= wanted).unwrap_or(CLASSES - 1);
-        // One in four is of the class above or below.
-        let class = match self.rng.next_u64() % 8 {
-            0 => class.saturating_sub(1),
-            1 => (class + 1).min(CLASSES - 1),
-            _ => class,
+        let (which, any) = (self.rng.next_u64() % ASKED, self.rng.next_u64() % ANY.iter().sum::<u64>());
+        let class = if which == 0 {
+            self.wanted()
+        } else {
+            usize::from(any >= ANY[0]) + usize::from(any >= ANY[0] + ANY[1])
         };
         let cost = |class| self.rate(class) * life.as_millis() as u64 / alive;
         let class =
@@ -64,6 +67,12 @@ impl Classes {
                 0
             });
         self.rate(class)
+    }
+
+    /// The lowest class that carries what there is to send, or the highest.
+    fn wanted(&self) -> usize {
+        let bytes = self.demand * HEADROOM * u64::from(SIZE) / (4 * AVERAGE);
+        (0..CLASSES - 1).find(|class| self.rate(*class) >= bytes).unwrap_or(CLASSES - 1)
     }
 
     /// The rate of the lowest class, in bytes per second of all lanes.
@@ -76,14 +85,15 @@ impl Classes {
         self.budget.left(now)
     }
 
-    fn rate(&self, class: u32) -> u64 {
-        (self.budget.mean_rate() * TOP) >> (2 * (CLASSES - 1 - class))
+    fn rate(&self, class: usize) -> u64 {
+        (self.budget.mean_rate() * MIDDLE / 4) << (2 * class)
     }
 
     fn pass(&mut self, now: Time) {
         let mut seconds = 0;
         while now.since(self.since) >= SECOND && seconds < 60 {
-            self.demand = (self.demand * 9 / 10).max(std::mem::take(&mut self.asked));
+            self.demand += std::mem::take(&mut self.asked);
+            self.demand -= self.demand / AVERAGE;
             self.since = self.since + SECOND;
             seconds += 1;
         }
@@ -128,13 +138,30 @@ mod tests {
     fn classes_follow_demand_and_chance() {
         let mut classes = classes();
         let (lowest, highest) = (classes.rate(0), classes.rate(CLASSES - 1));
-        let idle = rates(&mut classes, 0..300, 0);
-        assert!(idle.iter().filter(|rate| **rate == lowest).count() > idle.len() * 3 / 4, "{idle:?}");
-        assert!(idle.iter().any(|rate| *rate > lowest), "not even by chance");
-        let busy = rates(&mut classes, 300..360, 2_000);
-        assert!(busy.iter().filter(|rate| **rate == highest).count() > busy.len() / 2, "{busy:?}");
-        let after = rates(&mut classes, 400..700, 0);
-        assert!(after.iter().filter(|rate| **rate == lowest).count() > after.len() / 2, "{after:?}");
+        let idle = rates(&mut classes, 0..3_000, 0);
+        let share =
+            |rates: &[u64], of| rates.iter().filter(|rate| **rate == of).count() as f64 / rates.len() as f64;
+        let busy = rates(&mut classes, 3_000..6_000, 2_000);
+        // One in three more than by chance alone.
+        assert!(share(&idle, lowest) > 0.7 && share(&idle, highest) < 0.06, "{idle:?}");
+        assert!((0.25..0.45).contains(&share(&busy, highest)), "{busy:?}");
+        let after = rates(&mut classes, 6_100..9_100, 0);
+        assert!(share(&after, lowest) > 0.7, "{after:?}");
+    }
+
+    /// The rates tell whether the middle class is asked for in no more lanes than these that heed it.
+    #[test]
+    fn two_of_three_lanes_know_nothing_of_the_traffic() {
+        let mut classes = classes();
+        let rates = [0, 100].map(|datagrams| {
+            let begin = 10_000 * (datagrams + 1);
+            rates(&mut classes, begin + 60..begin + 9_060, datagrams)
+        });
+        let all = [0, 1, 2].map(|class| classes.rate(class));
+        let share =
+            |of, rates: &[u64]| rates.iter().filter(|rate| **rate == of).count() as f64 / rates.len() as f64;
+        let differ: f64 = all.iter().map(|of| (share(*of, &rates[0]) - share(*of, &rates[1])).abs()).sum();
+        assert!((0.28..0.38).contains(&(differ / 2.0)), "{differ}");
     }
 
     #[test]
