@@ -31,6 +31,8 @@ from sklearn.metrics import roc_auc_score
 # How many judges of other halves of the pairs look at a candidate.
 LOOKS = 2
 SAMPLES = 200
+# Judges without any knowledge who are asked what chance is.
+CHANCES = 20
 # Seconds that are cut off at both ends of a recording: flows that were there before, or that go on behind it.
 MARGIN = 2.0
 
@@ -394,12 +396,24 @@ def linking(name, question, pairs):
 
 
 def matching(name, question, score, pairs):
-    """Each candidate for one flow only: those that end within the same time are matched one to one."""
+    """Each candidate for one flow only: those that end within the same time are matched one to one. Its chance is measured, by
+    judges who draw their scores: a candidate that no other flow asks for is the right one more often than one in so many."""
+    score = score.reshape(len(question), pairs)
+    share, rows = matched(question, score)
+    draw = np.random.default_rng(0)
+    chance = np.mean([matched(question, draw.random(score.shape))[0].mean() for _ in range(CHANCES)])
+    return {"question": name, "judge": "all, one to one", "asked": len(question), "auc": None, "auc_95": None,
+            "first": float(share.mean()), "first_95": interval(lambda picked: share[picked].mean(), rows),
+            "first_chance": float(chance)}
+
+
+def matched(question, score):
+    """Which flows got their own pair's candidate, and which flows are of one pair."""
     by_time = {}
-    for number, (flow, candidates) in enumerate(question):
-        span = max(1.0, np.median([f.end - f.begin for f, _ in question]) / 2)
+    span = max(1.0, np.median([f.end - f.begin for f, _ in question]) / 2)
+    for number, (flow, _) in enumerate(question):
         by_time.setdefault(int(flow.end / span), []).append(number)
-    right, groups = {}, {}
+    share, groups = np.zeros(len(question)), {}
     for numbers in by_time.values():
         targets = {}
         for number in numbers:
@@ -408,17 +422,13 @@ def matching(name, question, score, pairs):
         cost = np.zeros((len(numbers), len(targets)))
         for row, number in enumerate(numbers):
             for at, candidate in enumerate(question[number][1]):
-                cost[row, targets[id(candidate)]] = -score[number * pairs + at] - 1
+                cost[row, targets[id(candidate)]] = -score[number, at] - 1
         for row, column in zip(*linear_sum_assignment(cost)):
             flow, candidates = question[numbers[row]]
             own = next(c for c in candidates if c.pair == flow.pair)
-            right[numbers[row]] = float(targets[id(own)] == column)
+            share[numbers[row]] = targets[id(own)] == column
             groups.setdefault(flow.pair, []).append(numbers[row])
-    share = np.array([right.get(number, 0.0) for number in range(len(question))])
-    rows = [np.array(numbers) for numbers in groups.values()]
-    return {"question": name, "judge": "all, one to one", "asked": len(question), "auc": None, "auc_95": None,
-            "first": float(share.mean()), "first_95": interval(lambda picked: share[picked].mean(), rows),
-            "first_chance": 1 / pairs}
+    return share, [np.array(numbers) for numbers in groups.values()]
 
 
 def alone(flow):

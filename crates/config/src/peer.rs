@@ -52,7 +52,7 @@ section! {
         /// [What an observer sees](operations.md#choosing-a-shape) of the traffic: `"none"`: the traffic. `{ constant =
         /// "2Mbit/s" }`: datagrams of one size at one rate, whatever there is to carry, in each direction, all the time;
         /// 100 kbit/s to 100 Mbit/s, outer headers included. `{ adaptive = "20GB/day" }`, or `"adaptive"` for that: of one
-        /// size, at a rate that is drawn for each lane and follows demand slowly, within a budget for what this end sends;
+        /// size, at a rate that is drawn for each lane, one time in three by demand, within a budget for what this end sends;
         /// 1 to 100 GB. If one end has a shape both do: constant before adaptive, the higher rate.
         shape: ShapeValue = Default(r#""none""#), only Version2;
         /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic.

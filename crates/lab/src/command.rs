@@ -1,6 +1,5 @@
 //! Calling other programs and waiting for them.
 
-use std::ffi::OsStr;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -48,9 +47,17 @@ pub fn not_started(command: &Command, source: std::io::Error) -> Error {
     Error::Start { program: command.get_program().to_string_lossy().into_owned(), source }
 }
 
+/// A word as a message has room for it: programs are words, too.
+fn first_line(word: &str) -> String {
+    match word.split_once('\n') {
+        Some((line, _)) => format!("{line}…"),
+        None => word.to_owned(),
+    }
+}
+
 fn failure(command: &Command, output: &Output) -> Error {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
-    let command = words.map(OsStr::to_string_lossy).collect::<Vec<_>>().join(" ");
+    let command = words.map(|word| first_line(&word.to_string_lossy())).collect::<Vec<_>>().join(" ");
     let mut stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
     if stderr.is_empty() {
         stderr = text(output);

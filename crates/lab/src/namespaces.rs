@@ -13,6 +13,29 @@ use nix::unistd::Pid;
 use crate::Error;
 use crate::command::{check, check_with_input, run, text};
 
+/// How many neighbors the kernel remembers, in all namespaces together.
+const NEIGHBORS: &str = "/proc/sys/net/ipv6/neigh/default/gc_thresh3";
+/// As many as a namespace of a lab may have.
+const NEIGHBORS_EACH: u64 = 4;
+
+/// Whether the kernel remembers enough neighbors for so many namespaces. Where it does not, packets are lost in labs that have
+/// nothing to do with each other, without a word but in its log.
+///
+/// # Errors
+/// When it does not.
+pub fn check_neighbors(namespaces: u64) -> Result<(), Error> {
+    // Only the first namespace of the machine says.
+    let Ok(limit) = std::fs::read_to_string(NEIGHBORS) else { return Ok(()) };
+    let (limit, needed) = (limit.trim().parse().unwrap_or(u64::MAX), NEIGHBORS_EACH * namespaces);
+    if limit >= needed {
+        return Ok(());
+    }
+    Err(Error::Usage(format!(
+        "{namespaces} namespaces may need more neighbors than the {limit} that the kernel remembers, and packets would be \
+         lost: sysctl -w net.ipv6.neigh.default.gc_thresh3={needed}"
+    )))
+}
+
 /// How long processes get to end by themselves before they are killed.
 const GRACE: Duration = Duration::from_secs(3);
 

@@ -40,8 +40,8 @@ pub enum Shape {
     /// Like the traffic inside.
     #[default]
     None,
-    /// Each lane sends datagrams of one size at a rate of its own, one of four, which is drawn at its birth by demand and by
-    /// chance. No more than this leaves in a day, in each direction.
+    /// Each lane sends datagrams of one size at a rate of its own, one of three, which is drawn at its birth by chance and,
+    /// one time in three, by demand. No more than this leaves in a day, in each direction.
     Adaptive(Daily),
     /// Each lane sends datagrams of one size at one rate from its birth to its death, whatever there is to carry. This is
     /// the rate of all lanes together, on average, in each direction.
@@ -73,7 +73,7 @@ pub struct Daily(u64);
 impl Daily {
     /// The least that an adaptive shape may have: 1 GB.
     pub const LEAST: Daily = Daily(1_000_000_000);
-    /// The most: 100 GB, of which the highest class has 74 Mbit/s.
+    /// The most: 100 GB, of which the highest class has 37 Mbit/s.
     pub const MOST: Daily = Daily(100_000_000_000);
 
     /// So many bytes per day, if a shape may have that.

@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lab::namespaces::check_neighbors;
 use lab::process::tail;
-use lab::{Error, Lab, prefix};
+use lab::{Error, Lab, Node, prefix};
 
 use super::attacker::Outcome;
 use super::kind::Kind;
@@ -42,6 +43,7 @@ pub(super) fn run(
     program: &Path,
     stop: &AtomicBool,
 ) -> Result<Vec<Vec<Outcome>>, Error> {
+    check_neighbors((Node::ALL.len() * shares.len()) as u64)?;
     let mut scenes = Vec::new();
     for share in shares {
         scenes.push(Scene::start(options, *share, program)?);

@@ -15,7 +15,7 @@ use lab::Error;
 use lab::capture::{self, Packet};
 use lab::command::{check, check_with_input, text};
 use lab::gateway::write_private;
-use lab::namespaces::Namespace;
+use lab::namespaces::{Namespace, check_neighbors};
 use lab::process::{Process, tail};
 
 use super::cost::Cost;
@@ -70,6 +70,7 @@ impl Scene {
     /// # Errors
     /// When one has none in time.
     pub(super) fn build(options: &LinkingOptions, program: &Path) -> Result<Self, Error> {
+        check_neighbors(1 + 2 * u64::from(options.pairs))?;
         let named = |end: String| Namespace::named(format!("{}-{end}", options.prefix));
         let mut scene = Self {
             prefix: options.prefix.clone(),

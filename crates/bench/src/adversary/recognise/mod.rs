@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use lab::capture::Recording;
 use lab::command::{check, find};
+use lab::namespaces::check_neighbors;
 use lab::{Error, Lab, Node, prefix};
 use serde::{Deserialize, Serialize};
 
@@ -98,6 +99,7 @@ pub(crate) fn run(
 /// Leaves a capture of each pair, from before its first message on.
 fn capture(options: &RecogniseOptions, program: &Path, stop: &AtomicBool) -> Result<(), Error> {
     std::fs::create_dir_all(&options.ours).map_err(|source| Error::file(&options.ours, source))?;
+    check_neighbors(Node::ALL.len() as u64 * u64::from(options.pairs))?;
     let (mut alone, mut pairs) = (Vec::new(), Vec::new());
     for _ in 0..options.pairs {
         let mut lab = Lab::builder(program)
