@@ -373,8 +373,10 @@ impl Daemon<'_> {
                 }
                 self.kernel.add_networks(&networks, address, &self.waker)
             }
-            Event::Failed { remote, why } => {
-                warn!("{}: {why}", name(&self.config, remote));
+            Event::Failed { remote, why: what }
+            | Event::Unanswered { remote, what }
+            | Event::Contested { remote, what } => {
+                warn!("{}: {what}", name(&self.config, remote));
                 Ok(())
             }
             Event::Down { remote, why } => {
@@ -383,10 +385,6 @@ impl Daemon<'_> {
             }
             Event::Stranger { what } => {
                 warn!("{what}");
-                Ok(())
-            }
-            Event::Contested { remote, what } => {
-                warn!("{}: {what}", name(&self.config, remote));
                 Ok(())
             }
             Event::Keys(event) => {
