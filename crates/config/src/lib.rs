@@ -37,7 +37,8 @@ mod tunnel;
 mod uplink;
 mod value;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -84,10 +85,13 @@ pub enum Error {
     Invalid(Report),
 }
 
+/// A longer file is no configuration, in bytes. 10,000 rules of a firewall take one of its 16 MB.
+const MAX_LENGTH: u64 = 1 << 24;
+
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+    let text = Zeroizing::new(read_file(path).map_err(unreadable)?);
     let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
     let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
     let scripts = match (&mut config.tunnel, &mut config.gateway) {
@@ -103,6 +107,21 @@ pub fn load(path: &Path) -> Result<Config, Error> {
         cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
     }
     Ok(config)
+}
+
+/// A whole file, unless it has no end, such as /dev/zero.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    let file = File::open(path)?;
+    // No copies of what may be a secret.
+    let length = file.metadata()?.len().min(MAX_LENGTH);
+    let mut text = String::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
+    file.take(MAX_LENGTH + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_LENGTH {
+        return Err(io::Error::other(format!(
+            "it has more than {MAX_LENGTH} bytes, which no configuration needs"
+        )));
+    }
+    Ok(text)
 }
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
@@ -129,7 +148,7 @@ fn read(text: &str, report: &mut Report) -> Option<document::Document> {
 /// Reads the tests of another file, which has nothing but `[[firewall.test]]` tables, for this firewall.
 pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = std::fs::read_to_string(path).map_err(unreadable)?;
+    let text = read_file(path).map_err(unreadable)?;
     let mut report = Report::new(path, &text);
     let document = read(&text, &mut report);
     let tests = document.as_ref().and_then(|document| document.firewall.get()).and_then(|table| {

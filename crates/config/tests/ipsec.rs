@@ -1,6 +1,7 @@
 //! Files with `[ipsec]`: the examples are what they say, what cannot work is refused, and no text panics the reader.
 
 use std::path::Path;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -310,6 +311,18 @@ fn certificates_are_read_from_pem() {
     let other_name = edited(CERTIFICATES, "a.example", "z.example");
     let config = with_certificates(&other_name, "").unwrap();
     assert!(config.warnings.render(false).contains("certificate is not of z.example"), "{}", config.warnings);
+}
+
+#[test]
+fn a_certificate_of_this_end_that_is_not_valid_now_is_warned_of() {
+    for (years, is_warned_of) in [(20, true), (60, false)] {
+        let mut config = with_certificates(CERTIFICATES, "").unwrap_or_else(|report| panic!("{report}"));
+        let now = Duration::from_secs(years * 365 * 24 * 3600);
+        config::ipsec::warn_of_outdated(&format!("[ipsec]\n{CERTIFICATES}\n"), &mut config, now);
+        let told = config.warnings.render(false);
+        let is_there = told.contains("ipsec0.toml:3:20") && told.contains("is not valid now");
+        assert_eq!(is_there, is_warned_of, "{told}");
+    }
 }
 
 #[test]

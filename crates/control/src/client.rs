@@ -55,6 +55,14 @@ pub enum Error {
         /// What is wrong with it.
         source: serde_json::Error,
     },
+    /// A tunnel of another kind has answered.
+    #[error("{shown} is that of a tunnel of another kind: `sidestep {command} --socket {shown}` shows it", shown = path.display())]
+    OtherKind {
+        /// The socket.
+        path: PathBuf,
+        /// What shows that kind.
+        command: &'static str,
+    },
     /// The daemon refused.
     #[error("{0}")]
     Refused(String),
@@ -65,9 +73,18 @@ fn not_running(path: &Path, source: &io::Error) -> String {
     let (shown, name) = (path.display(), path.file_stem().unwrap_or_default().to_string_lossy());
     match source.kind() {
         // A daemon that was killed leaves its socket; the next start takes it.
+        io::ErrorKind::ConnectionRefused if !is_socket(path) => {
+            format!(
+                "{shown} is not a socket: give the control socket of a tunnel that is up, such as /run/sidestep/NAME.sock"
+            )
+        }
         io::ErrorKind::ConnectionRefused => format!(
             "{name} is not running: it was killed, and has left {shown} behind; what it carried is refused until it is started \
-             again (`sidestep up FILE`, or `sidestep ipsec up FILE`)"
+             again (`sidestep up FILE`, or `sidestep ipsec up FILE`), or until `sidestep down --socket {shown} --open`"
+        ),
+        io::ErrorKind::NotFound if path.with_extension("closed").exists() => format!(
+            "{name} is not running: it has ended, and what it carried is refused until it is started again (`sidestep up \
+             FILE`, or `sidestep ipsec up FILE`), or until `sidestep down --socket {shown} --open`"
         ),
         io::ErrorKind::NotFound => format!(
             "{name} is not running: there is no socket {shown}; is sidestep running (`sidestep up FILE`, or `sidestep ipsec up \
@@ -75,6 +92,10 @@ fn not_running(path: &Path, source: &io::Error) -> String {
         ),
         _ => format!("nothing answers on {shown}: {source}; has sidestep just ended?"),
     }
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket())
 }
 
 /// Sends `request` to the daemon that listens at `path` and waits for its answer.

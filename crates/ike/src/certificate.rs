@@ -115,6 +115,18 @@ impl Certificates {
         own.is_some_and(|own| is_of(&own, identity))
     }
 
+    /// Whether this end's certificate, or one between it and an authority, is not valid at this time, so long after 1970: as
+    /// far as the authorities are known here.
+    pub fn is_outdated(&self, unix_time: Duration) -> bool {
+        use webpki::Error::{CertExpired, CertNotValidYet};
+        let Some((own, between)) = self.chain.split_first() else { return false };
+        let Ok(own) = EndEntityCert::try_from(own) else { return false };
+        let (anchors, time) = (self.anchors(), UnixTime::since_unix_epoch(unix_time));
+        let usage = KeyUsage::client_auth();
+        let verified = own.verify_for_usage(&ALGORITHMS, &anchors, between, time, usage, None, None);
+        matches!(verified, Err(CertExpired { .. } | CertNotValidYet { .. }))
+    }
+
     /// The chain, as CERT payloads have it.
     pub(crate) fn chain(&self) -> impl Iterator<Item = &[u8]> {
         self.chain.iter().map(AsRef::as_ref)

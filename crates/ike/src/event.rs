@@ -102,7 +102,7 @@ pub enum EndReason {
     #[error("the other end has begun anew")]
     InitialContact,
     /// The other end has refused, with this notify.
-    #[error("the other end has refused: {0}")]
+    #[error("the other end has refused: {0}{remedy}", remedy = .0.remedy())]
     Refused(NotifyType),
     /// The other end is not who it should be, or it finds that this end is not.
     #[error("an end has not proved to be who it should be: compare identities and keys at both ends")]

@@ -28,6 +28,19 @@ macro_rules! number {
 }
 pub(crate) use number;
 
+impl NotifyType {
+    /// What to compare where the other end has refused something with it, in brackets; nothing where there is nothing.
+    #[must_use]
+    pub fn remedy(self) -> &'static str {
+        match self {
+            Self::NO_PROPOSAL_CHOSEN => " (compare the algorithms of both ends)",
+            Self::TS_UNACCEPTABLE => " (compare the networks, protocols and ports of both ends)",
+            Self::INTERNAL_ADDRESS_FAILURE => " (the other end has no address for this one)",
+            _ => "",
+        }
+    }
+}
+
 number! {
     /// What an exchange is for (RFC 7296 §3.1).
     ExchangeType(u8) {

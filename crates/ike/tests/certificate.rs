@@ -129,6 +129,15 @@ fn certificates_are_believed_in_their_time_alone_and_not_without_a_clock() {
 }
 
 #[test]
+fn an_end_knows_that_its_own_certificate_is_not_valid_at_a_time() {
+    for [(certificate, key), _] in pairs() {
+        let own = Certificates::new(vec![certificate], &key, vec![file!("authority.crt")]).unwrap();
+        let after = |years: u64| Duration::from_secs(years * 365 * 24 * 3600);
+        assert_eq!([20, 60].map(|years| own.is_outdated(after(years))), [true, false]);
+    }
+}
+
+#[test]
 fn a_shared_key_does_not_do_where_a_certificate_is_wanted() {
     let [p256, ..] = pairs();
     let mut with_key = config("a", "b");

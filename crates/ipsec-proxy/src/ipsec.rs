@@ -242,7 +242,9 @@ impl Ipsec {
                 self.given.entry(remote).or_default().has_child = true;
                 return true;
             }
-            carrier::Event::Failed { why, .. } => warn!("the tunnel: {why}"),
+            carrier::Event::Failed { why: what, .. } | carrier::Event::Unanswered { what, .. } => {
+                warn!("the tunnel: {what}");
+            }
             carrier::Event::Down { remote, why } => {
                 warn!("the tunnel is down: {why}");
                 self.given.remove(&remote);

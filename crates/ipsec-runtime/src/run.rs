@@ -189,7 +189,11 @@ impl Client {
             }
             Event::Child { .. } => self.has_child = true,
             Event::Failed { why, .. } if first => return Err(Error::NotReached(why)),
-            Event::Failed { why, .. } | Event::Down { why, .. } => warn!("the tunnel: {why}"),
+            Event::Failed { why: what, .. }
+            | Event::Down { why: what, .. }
+            | Event::Unanswered { what, .. } => {
+                warn!("the tunnel: {what}");
+            }
             Event::Stranger { what } | Event::Contested { what, .. } => warn!("{what}"),
             Event::Keys(_) | Event::Mtu => {}
         }

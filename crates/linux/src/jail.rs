@@ -18,7 +18,7 @@ use std::process::Command;
 use ipnet::IpNet;
 use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, fork, getgid, getppid, getuid};
@@ -242,7 +242,12 @@ fn be_the_program(channel: &UnixStream, parent: Pid, command: &[OsString]) -> i3
         }
     }
     let [program, arguments @ ..] = command else { return NOT_FOUND };
-    // Signals are as a program expects them again, and descriptors of ours closed.
+    // A mask is inherited: the signals that this command reads would end no program, nor would Ctrl-C.
+    if let Err(error) = SigSet::empty().thread_set_mask() {
+        tell(&Error::new("pthread_sigmask", error));
+        return NOT_EXECUTABLE;
+    }
+    // Descriptors of ours are closed.
     let error = Command::new(program).args(arguments).exec();
     let shown = Path::new(program).display().to_string();
     let status = if error.kind() == std::io::ErrorKind::NotFound { NOT_FOUND } else { NOT_EXECUTABLE };
@@ -280,6 +285,11 @@ fn with_remedy(error: Error) -> Error {
     );
     if !is_forbidden {
         return error;
+    }
+    if error.to_string().starts_with("open /dev/net/tun") {
+        let what =
+            "as root, allow it to all: `chmod 666 /dev/net/tun`. `sidestep ipsec proxy` does not need it";
+        return Error::other(error.to_string(), what);
     }
     Error::other(
         error.to_string(),

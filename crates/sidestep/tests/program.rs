@@ -202,6 +202,45 @@ fn without_a_daemon_show_says_so() {
 }
 
 #[test]
+fn what_is_no_socket_was_not_killed_and_what_has_ended_says_what_it_keeps_closed() {
+    let folder = tempfile::tempdir().unwrap();
+    let status = |name: &str| {
+        let socket = folder.path().join(name).display().to_string();
+        stderr(&sidestep(&["ipsec", "status", "--socket", &socket]))
+    };
+    for name in ["file.sock", "ended.closed"] {
+        fs::write(folder.path().join(name), "").unwrap();
+    }
+    let told = status("file.sock");
+    assert!(told.contains("file.sock is not a socket") && !told.contains("killed"), "{told}");
+    let told = status("ended.sock");
+    assert!(
+        told.contains("what it carried is refused until") && told.contains("ended.sock --open`"),
+        "{told}"
+    );
+    assert!(status("never.sock").contains("there is no socket"));
+}
+
+#[test]
+fn a_file_without_an_end_is_not_read_for_ever() {
+    for words in [["check", "/dev/zero"], ["up", "/dev/zero"]] {
+        let told = stderr(&sidestep(&words));
+        assert!(told.contains("cannot read /dev/zero: it has more than 16777216 bytes"), "{told}");
+    }
+}
+
+#[test]
+fn addresses_that_are_none_are_told_with_what_is_expected() {
+    let ping = |address: &str, target: &str| {
+        stderr(&sidestep(&["stack", "ping", "--dev", "tap0", "--address", address, target]))
+    };
+    assert!(ping("2001:db8::2", "::1").contains("with its prefix length, like 2001:db8::2/64"));
+    assert!(ping("2001:db8::2/64", "www.example").contains("names are not looked up"));
+    let fetched = sidestep(&["stack", "http", "--dev", "tap0", "http://[2001:db8::1]:0/"]);
+    assert!(stderr(&fetched).contains("not a port: expected 1 to 65535"));
+}
+
+#[test]
 fn interfaces_that_are_not_there_yet_are_told_by_check() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[[uplink]]\ninterface = \"lo\"\n[[network]]\ninterface = \"later0\"\n";

@@ -19,7 +19,9 @@ use std::io::{self, Read as _};
 use std::net::IpAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+use std::time::{Duration, SystemTime};
 
+use ike::config::{Authentication, PeerConfig};
 use ike::message::body::Identity;
 use toml::Spanned;
 use toml::de::DeTable;
@@ -52,18 +54,40 @@ const MAX_PUBLIC_FILE: u64 = 1024 * 1024;
 /// All that is wrong with it, in one report.
 pub fn load(path: &Path) -> Result<IpsecConfig, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = Zeroizing::new(std::fs::read_to_string(path).map_err(unreadable)?);
+    let text = Zeroizing::new(crate::read_file(path).map_err(unreadable)?);
     let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
     let mut config = parse(&text, path, &read_file).map_err(Error::Invalid)?;
     if mode & 0o044 != 0 {
         warn_of_readable_secrets(&text, path, &mut config.warnings);
     }
+    if let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
+        warn_of_outdated(&text, &mut config, now);
+    }
     Ok(config)
+}
+
+/// Warns of a certificate of this end that is not valid now, so long after 1970: all remotes refuse it. `text` is that of the
+/// configuration.
+pub fn warn_of_outdated(text: &str, config: &mut IpsecConfig, now: Duration) {
+    let is_outdated = |peer: &PeerConfig| match &peer.authentication {
+        Authentication::Certificates(certificates) => certificates.is_outdated(now),
+        Authentication::SharedKey(_) => false,
+    };
+    let document = document::read(text, &mut Report::default());
+    let table = document.as_ref().and_then(|document| document.ipsec.get());
+    if let Some(table) = table.filter(|_| config.ike.peers.iter().any(is_outdated)) {
+        config.warnings.add(Finding::warning(
+            table.certificate_file.span_or_table(),
+            "this end's certificate, or one behind it, is not valid now",
+            "remotes will refuse it",
+            "get a new one, or set the clock: `date` and `openssl x509 -noout -dates -in FILE` show the times",
+        ));
+    }
 }
 
 /// Whether the file at `path` is of this kind: it has a table `[ipsec]` or `[[remote]]`. One that cannot be read is not.
 pub fn is_ipsec(path: &Path) -> bool {
-    let text = std::fs::read_to_string(path).map(Zeroizing::new);
+    let text = crate::read_file(path).map(Zeroizing::new);
     text.is_ok_and(|text| DeTable::parse(&text).is_ok_and(|table| crate::document::is_ipsec(table.get_ref())))
 }
 

@@ -29,6 +29,8 @@ pub(super) struct Conversation {
     /// IKE SAs; several, while one takes another's place, or if several clients have one configuration.
     pub(super) established: Vec<Established>,
     pub(super) attempt: Option<IkeSpi>,
+    /// When it is told that the attempt has no answer.
+    pub(super) doubt_at: Option<Instant>,
     /// [`Event::Reach`](super::event::Event::Reach) was told, and not answered so far.
     pub(super) reaching: bool,
     pub(super) begin_at: Option<Instant>,
@@ -71,6 +73,7 @@ impl Conversation {
             remote,
             established: Vec::new(),
             attempt: None,
+            doubt_at: None,
             reaching: false,
             begin_at,
             pause: AGAIN_AFTER,
@@ -96,7 +99,9 @@ impl Conversation {
 
     /// When there is something to begin next.
     pub(super) fn begins_at(&self) -> Option<Instant> {
-        self.begin_at.filter(|_| !self.reaching).into_iter().chain(self.children_at).min()
+        let begin_at = self.begin_at.filter(|_| !self.reaching);
+        let doubt_at = self.doubt_at.filter(|_| self.attempt.is_some());
+        [begin_at, doubt_at, self.children_at].into_iter().flatten().min()
     }
 
     /// Why it is not there, or what of it is not.

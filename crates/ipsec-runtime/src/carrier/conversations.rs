@@ -1,7 +1,7 @@
 //! When IKE SAs are begun with a remote, and what becomes of them.
 
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::ipsec::{Shown, Start};
 use ike::config::{ChildIndex, PeerIndex};
@@ -14,6 +14,9 @@ use super::child::Child;
 use super::conversation::{AGAIN_AFTER, Conversation, Established};
 use super::event::{Ends, Event, NotReached, RemoteIndex};
 use crate::deliver::Deliver;
+
+/// An attempt goes on for minutes (RFC 7296 §2.4). After so long, with four messages sent, its silence is told.
+const UNANSWERED_AFTER: Duration = Duration::from_secs(7);
 
 impl<R: Random> Carrier<R> {
     /// The answer to [`Event::Reach`].
@@ -37,7 +40,10 @@ impl<R: Random> Carrier<R> {
             self.ike.initiate(now, PeerIndex(remote.0), path).map_err(|error| NotReached(error.to_string()))
         });
         match begun {
-            Ok(ike) => conversation.attempt = Some(ike),
+            Ok(ike) => {
+                conversation.attempt = Some(ike);
+                conversation.doubt_at = now.checked_add(UNANSWERED_AFTER);
+            }
             Err(NotReached(why)) => self.failed(remote, why, now),
         }
         self.settle(now, deliver);
@@ -49,6 +55,16 @@ impl<R: Random> Carrier<R> {
             return;
         }
         for (index, conversation) in self.conversations.iter_mut().enumerate() {
+            let is_due = conversation.doubt_at.take_if(|at| *at <= now).is_some();
+            if let Some(path) = conversation.attempt.filter(|_| is_due).and_then(|ike| self.ike.path(ike)) {
+                let ports = conversation.remote.ports;
+                let what = format!(
+                    "no answer from {} so far: is it up, and does every firewall on the way let UDP {} and {} through?",
+                    path.remote, ports.ike, ports.nat
+                );
+                conversation.last_failure = Some(what.clone());
+                self.events.push_back(Event::Unanswered { remote: RemoteIndex(index), what });
+            }
             if conversation.reaching || conversation.begin_at.is_none_or(|at| at > now) {
                 continue;
             }
@@ -98,7 +114,10 @@ impl<R: Random> Carrier<R> {
         conversation.pause = AGAIN_AFTER;
         conversation.last_failure = None;
         let wanted = conversation.take_wanted_children();
-        conversation.forget_children();
+        // One beside another does not bring what that one's end has refused.
+        if conversation.established.len() == 1 {
+            conversation.forget_children();
+        }
         if initiated {
             self.abandon_silent(remote, now);
         }

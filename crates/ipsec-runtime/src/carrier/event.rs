@@ -38,6 +38,13 @@ pub enum Event {
         /// Why.
         why: String,
     },
+    /// What was begun has not been answered for a while. It goes on.
+    Unanswered {
+        /// With whom.
+        remote: RemoteIndex,
+        /// What is to be told.
+        what: String,
+    },
     /// The last IKE SA with it has ended.
     Down {
         /// With whom.

@@ -77,7 +77,7 @@ impl<R: Random> Carrier<R> {
             IkeEvent::ChildRefused { ike, child, notify } => {
                 let remote = self.remote_of(ike);
                 if let Some(remote) = remote {
-                    self.child_is_refused(remote, child, format!("was refused: {notify}"));
+                    self.child_is_refused(remote, child, format!("was refused: {notify}{}", notify.remedy()));
                 }
             }
             IkeEvent::Silent { ike } => self.ike_is_silent(ike, now),

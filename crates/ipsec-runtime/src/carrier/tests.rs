@@ -670,6 +670,24 @@ fn a_gateway_that_was_killed_and_is_back_is_found_within_seconds_by_who_sends() 
 }
 
 #[test]
+fn an_end_that_does_not_answer_is_told_of_long_before_it_is_given_up() {
+    let mut world = World { lost: Some([0; 4]), ..World::new(Start::Wait, [PORTS; 2]) };
+    let config = config(0, Start::Always, PORTS);
+    world.ends[0].carrier = Carrier::new(&config, PORTS, Repeatable(3), world.now);
+    world.pass(6);
+    let told = |world: &World| world.ends[0].carrier.report(world.now)[0].last_failure.clone();
+    assert_eq!(told(&world), None);
+    world.pass(10);
+    let expected = "no answer from [2001:db8::2]:500 so far: is it up, and does every firewall on the way let UDP 500 and 4500 through?";
+    assert_eq!(told(&world).as_deref(), Some(expected));
+    let unanswered = Event::Unanswered { remote: RemoteIndex(0), what: expected.to_owned() };
+    assert_eq!(world.ends[0].events.iter().filter(|event| **event == unanswered).count(), 1);
+    world.lost = None;
+    world.pass(40);
+    assert_eq!((world.is_up(0), told(&world)), (true, None));
+}
+
+#[test]
 fn who_sends_and_hears_nothing_asks_soon_and_begins_anew_beside_what_there_is() {
     let mut world = World::new(Start::Always, [PORTS, PORTS]);
     let before = spis(&world, 0);

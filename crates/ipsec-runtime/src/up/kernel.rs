@@ -45,6 +45,7 @@ pub(super) struct Closed {
     journal: Journal,
     table: Kept,
     hosts: Hosts,
+    wanted: Wanted,
 }
 
 impl Closed {
@@ -65,7 +66,7 @@ pub(super) fn close(wanted: &Wanted, socket: &Path, mut hosts: Hosts) -> Result<
     add_closed(&wanted.networks, &mut netlink, &mut closed)?;
     let mut table = Kept::new(table_name(&wanted.tunnel));
     table.make(table::script(wanted, &wanted.networks, &mut netlink)?, &mut closed)?;
-    Ok(Closed { netlink, journal: closed, table, hosts })
+    Ok(Closed { netlink, journal: closed, table, hosts, wanted: wanted.clone() })
 }
 
 fn add_closed(networks: &HashSet<IpNet>, netlink: &mut Netlink, closed: &mut Journal) -> Result<(), Error> {
@@ -120,8 +121,8 @@ fn way_of(destination: IpNet) -> impl Fn(&Step) -> Option<Route> {
 
 impl Kernel {
     pub(super) fn new(closed: Closed, index: u32) -> Self {
-        let Closed { netlink, journal: closed, table, hosts } = closed;
-        let (routes, addresses, wanted) = Default::default();
+        let Closed { netlink, journal: closed, table, hosts, wanted } = closed;
+        let (routes, addresses) = Default::default();
         Self { netlink, index, closed, hosts, routes, addresses, wanted, table }
     }
 
@@ -221,8 +222,11 @@ impl Kernel {
             keep_way_open(*remote, &wanted.networks, &self.hosts, &mut self.netlink, &mut self.closed)?;
         }
         add_closed(&wanted.networks, &mut self.netlink, &mut self.closed)?;
+        // Also of what another route is in the way of: the table is to go on dropping what would take that one.
+        self.wanted = wanted.clone();
+        let mut added = Ok(());
         for network in wanted.networks.difference(&before.networks) {
-            self.add_route(*network)?;
+            added = added.and(self.add_route(*network));
         }
         let is_gone =
             |network: &IpNet| before.networks.contains(network) && !wanted.networks.contains(network);
@@ -232,8 +236,8 @@ impl Kernel {
         let (addresses, routes, closed) =
             (self.addresses.clone(), kept(&self.routes), kept(&self.closed_networks()));
         self.keep_only(&addresses, &routes, &closed)?;
-        self.wanted = wanted.clone();
-        self.make_table()
+        self.make_table()?;
+        added
     }
 
     /// The mark of the tunnel's own packets; 0 for none.

@@ -123,7 +123,9 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     let mut machine = Machine::new(carrier, sockets)?;
     machine.set_tun(device.queues, device.offloads)?;
     machine.inner_interface = Some(device.index);
-    kernel.apply(&wanted, device_mtu(&config, &machine))?;
+    kernel
+        .apply(&wanted, device_mtu(&config, &machine))
+        .map_err(|error| Error::Closed { error: Box::new(error), tunnel: config.name.clone() })?;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
     // Where limits are not ours to raise, as in some containers.
     if process::allow_realtime().is_err() {
@@ -371,8 +373,10 @@ impl Daemon<'_> {
                 }
                 self.kernel.add_networks(&networks, address, &self.waker)
             }
-            Event::Failed { remote, why } => {
-                warn!("{}: {why}", name(&self.config, remote));
+            Event::Failed { remote, why: what }
+            | Event::Unanswered { remote, what }
+            | Event::Contested { remote, what } => {
+                warn!("{}: {what}", name(&self.config, remote));
                 Ok(())
             }
             Event::Down { remote, why } => {
@@ -381,10 +385,6 @@ impl Daemon<'_> {
             }
             Event::Stranger { what } => {
                 warn!("{what}");
-                Ok(())
-            }
-            Event::Contested { remote, what } => {
-                warn!("{}: {what}", name(&self.config, remote));
                 Ok(())
             }
             Event::Keys(event) => {

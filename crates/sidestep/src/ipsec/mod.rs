@@ -240,6 +240,9 @@ fn path(tunnel: Option<String>, socket: Option<PathBuf>) -> Result<PathBuf, cont
 fn show(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
     loop {
         let value = control::ask(socket, &Request::Show)?;
+        if value.get("peers").is_some() {
+            return Err(control::Error::OtherKind { path: socket.to_owned(), command: "show" }.into());
+        }
         let shown = match (json, watch) {
             (true, true) => serde_json::to_string(&value)? + "\n",
             (true, false) => serde_json::to_string_pretty(&value)? + "\n",

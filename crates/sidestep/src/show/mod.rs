@@ -41,6 +41,9 @@ pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure>
 
 fn ask(socket: &Path) -> Result<Status, control::Error> {
     let value = control::ask(socket, &Request::Show)?;
+    if value.get("remotes").is_some() {
+        return Err(control::Error::OtherKind { path: socket.to_owned(), command: "ipsec status" });
+    }
     serde_json::from_value(value)
         .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
 }

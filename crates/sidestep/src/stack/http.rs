@@ -8,12 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use stack::ipsec::Ipsec;
-use stack_runtime::{Stack, TcpOptions, TcpStream};
+use stack_runtime::{TcpOptions, TcpStream};
 
 use super::http_message::{Length, MAX_FIELDS, body_length, broken, copy, copy_chunks, read_head};
 use super::http_server;
-use super::options::{HostOptions, reachable_by};
+use super::options::{HostOptions, connect, reachable_by};
 use crate::failure::Failure;
 
 /// How long a connection may take to come about, and an answer to go on.
@@ -78,15 +77,16 @@ pub(crate) fn run(options: &HttpOptions) -> Result<ExitCode, Failure> {
         None => None,
     };
     let running = options.host.start_until_signal(1)?;
+    let stream = connect(&running.stack, url.to, &TcpOptions::default(), PATIENCE)?;
     let is_good = |status: &u16| (200..300).contains(status);
     let status = match &options.output {
         Some(path) => {
-            let receive = |file: &mut File| exchange(&running.stack, url, body, file);
+            let receive = |file: &mut File| exchange(&stream, url, body, file);
             fill(path, receive, is_good).map_err(|error| about(path, error))?
         }
         None => {
             let mut stdout = io::stdout().lock();
-            let status = exchange(&running.stack, url, body, &mut stdout)?;
+            let status = exchange(&stream, url, body, &mut stdout)?;
             stdout.flush()?;
             status
         }
@@ -105,6 +105,9 @@ impl Url {
         let to =
             authority.parse::<SocketAddr>().or_else(|_| bare(authority).map(|address| (address, 80).into()));
         let to = to.map_err(|_| format!("{authority}: not an address; names are not looked up"))?;
+        if to.port() == 0 {
+            return Err(format!("{authority}: not a port: expected 1 to 65535"));
+        }
         if path.bytes().any(|byte| !byte.is_ascii_graphic()) {
             return Err("a space or another character that a URL does not have".to_owned());
         }
@@ -141,12 +144,11 @@ fn fill(
 
 /// Sends a request, writes what the answer holds, and returns its status.
 fn exchange(
-    stack: &Stack<Ipsec>,
+    stream: &TcpStream,
     url: &Url,
     body: Option<(&str, File)>,
     output: &mut dyn Write,
 ) -> io::Result<u16> {
-    let stream = TcpStream::connect_with(stack, url.to, &TcpOptions::default(), Some(PATIENCE))?;
     stream.set_read_timeout(Some(PATIENCE));
     stream.set_write_timeout(Some(PATIENCE));
     let method = body.as_ref().map_or("GET", |(method, _)| method);
@@ -158,12 +160,12 @@ fn exchange(
         head += &format!("Content-Length: {}\r\n", file.metadata()?.len());
     }
     head += "\r\n";
-    let mut writer = &stream;
+    let mut writer = stream;
     writer.write_all(head.as_bytes())?;
     if let Some((_, mut file)) = body {
         copy(&mut file, &mut writer)?;
     }
-    let mut reader = BufReader::with_capacity(1 << 16, &stream);
+    let mut reader = BufReader::with_capacity(1 << 16, stream);
     let answer = loop {
         let answer = read_answer(&mut reader)?;
         if answer.status >= 200 {

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use ipsec::policy::{Level, Levels};
 use stack::ipsec::Ipsec;
-use stack_runtime::{Stack, TcpListener, TcpOptions, TcpStream, UdpSocket};
+use stack_runtime::{Stack, TcpListener, TcpOptions, UdpSocket};
 
-use super::options::{HostOptions, reachable_by};
+use super::options::{HostOptions, connect, reachable_by};
 use crate::failure::Failure;
 
 /// How long the other end may take to acknowledge the last octets.
@@ -96,7 +96,7 @@ impl NcOptions {
 fn stream(stack: &Stack<Ipsec>, local: SocketAddr, to: Option<SocketAddr>, levels: Levels) -> io::Result<()> {
     let options = TcpOptions { levels, ..TcpOptions::default() };
     let stream = match to {
-        Some(to) => TcpStream::connect_with(stack, to, &options, Some(CONNECTING))?,
+        Some(to) => connect(stack, to, &options, CONNECTING)?,
         None => {
             let (stream, from) = TcpListener::bind_with(stack, local, &options, 1)?.accept()?;
             let _ = writeln!(io::stderr(), "connection from {from}");

@@ -1,8 +1,8 @@
 //! What all commands have, and the host that it describes.
 
 use std::fs::File;
-use std::io::{self, BufWriter};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::io::{self, BufWriter, ErrorKind};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -21,7 +21,7 @@ use stack::ipv4::Ipv4;
 use stack::random::Key;
 use stack::route::Lifetime;
 use stack_runtime::device::{Captured, Device, Faulty, Recorded, kernel};
-use stack_runtime::{Options, Stack};
+use stack_runtime::{Options, Stack, TcpOptions, TcpStream};
 use wire::ethernet::MacAddress;
 
 use super::ending::Held;
@@ -44,13 +44,13 @@ pub(crate) struct HostOptions {
     #[arg(long)]
     tun: bool,
     /// An address beside those that routers advertise; may be repeated
-    #[arg(long, value_name = "ADDR/LEN")]
+    #[arg(long, value_name = "ADDR/LEN", value_parser = address_v6)]
     address: Vec<Ipv6Net>,
     /// The only router; no other is asked for
     #[arg(long, value_name = "ADDR")]
     gateway: Option<Ipv6Addr>,
     /// An address of IPv4
-    #[arg(long, value_name = "ADDR/LEN")]
+    #[arg(long, value_name = "ADDR/LEN", value_parser = address_v4)]
     ipv4: Option<Ipv4Net>,
     /// The router of IPv4
     #[arg(long, value_name = "ADDR", requires = "ipv4")]
@@ -293,4 +293,38 @@ pub(crate) fn reachable_by(address: IpAddr, options: &HostOptions) -> Result<(),
         )));
     }
     Ok(())
+}
+
+/// A connection. Why there is none is told with whom it was to be.
+pub(crate) fn connect(
+    stack: &Stack<Ipsec>,
+    to: SocketAddr,
+    options: &TcpOptions,
+    patience: Duration,
+) -> io::Result<TcpStream> {
+    TcpStream::connect_with(stack, to, options, Some(patience)).map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
+                " (`sidestep stack ping` says why; without a router, --address or --gateway gives a way)"
+            }
+            _ => "",
+        };
+        io::Error::new(error.kind(), format!("{to}: {error}{hint}"))
+    })
+}
+
+/// An address alone.
+pub(crate) fn address(text: &str) -> Result<IpAddr, String> {
+    text.parse().map_err(|_| {
+        "not an address; names are not looked up, and an address needs no %INTERFACE here".to_owned()
+    })
+}
+
+fn address_v6(text: &str) -> Result<Ipv6Net, String> {
+    text.parse()
+        .map_err(|_| "expected an IPv6 address with its prefix length, like 2001:db8::2/64".to_owned())
+}
+
+fn address_v4(text: &str) -> Result<Ipv4Net, String> {
+    text.parse().map_err(|_| "expected an IPv4 address with its prefix length, like 192.0.2.2/24".to_owned())
 }

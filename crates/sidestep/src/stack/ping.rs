@@ -12,7 +12,7 @@ use stack::icmpv6::ErrorKind;
 use stack::interface::Event;
 use wire::icmpv6::code;
 
-use super::options::{HostOptions, reachable_by};
+use super::options::{HostOptions, address, reachable_by};
 use crate::failure::Failure;
 use crate::terminal::print;
 
@@ -29,7 +29,7 @@ pub(crate) struct PingOptions {
     #[command(flatten)]
     host: HostOptions,
     /// Who
-    #[arg(value_name = "ADDRESS")]
+    #[arg(value_name = "ADDRESS", value_parser = address)]
     target: IpAddr,
     /// How often; without it until it is interrupted
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]

@@ -8,7 +8,7 @@ use lab::process::Process;
 use wire::protocol;
 
 use super::hosts::{count_of, in_clear};
-use super::scene::{INNER, INNER_V4, OUTER, Scene};
+use super::scene::{INNER, INNER_V4, OUTER, OUTER_V4, Scene};
 
 const CBC: &str = "-E rijndael-cbc 0x000102030405060708090a0b0c0d0e0f \
     -A hmac-sha256 0x000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f";
@@ -133,6 +133,29 @@ fn ah_around_esp_protects_two_hosts_and_a_policy_that_goes_gives_the_way_back() 
     }
     wait_until("the way that there was before", || scene.pings(0, OUTER[1]));
     drop(ends);
+}
+
+#[test]
+fn what_a_new_policy_is_for_does_not_leave_by_another_route() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    write(&scene, 0, "");
+    let _end = scene.up(0);
+    let route = ["ip", "route", "add", "10.0.2.0/24", "via", OUTER_V4[1], "dev", "ex"];
+    assert!(scene.on(0, &route).status.success());
+    let policy = format!(
+        "spdadd 10.0.1.0/24 10.0.2.0/24 any -P out ipsec esp/tunnel/{}-{}/require;",
+        OUTER[0], OUTER[1]
+    );
+    scene.write("policy", &policy, 0o600);
+    assert!(key(&scene, 0, &["-f", &scene.path("policy").display().to_string()]).status.success());
+    let log = || std::fs::read_to_string(scene.path("a.log")).unwrap_or_default();
+    wait_until("a warning", || log().contains("10.0.2.0/24: there is another route to it"));
+    let recorder = scene.record();
+    // Routes that change have the table made again.
+    assert!(scene.on(0, &["ip", "route", "add", "10.0.9.0/24", "dev", "ex"]).status.success());
+    let ping = ["ping", "-n", "-c", "20", "-i", "0.1", "-W", "1", INNER_V4[1]];
+    assert!(!scene.on(0, &ping).status.success());
+    assert_eq!(recorder.in_clear(), []);
 }
 
 #[test]

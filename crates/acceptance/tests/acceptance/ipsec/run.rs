@@ -58,6 +58,22 @@ fn curl_gets_a_page_through_strongswan_and_nothing_leaves_when_the_tunnel_dies()
 }
 
 #[test]
+fn a_program_has_no_signals_blocked_and_ends_when_the_command_is_asked_to() {
+    let Some(scene) = Scene::new(&["setpriv"]) else { return };
+    scene.write_client(OUTER_V4[1]);
+    let _gateway = scene.up_for_client();
+    let blocked = scene.run_as_nobody(&["grep", "SigBlk", "/proc/self/status"]).output().expect("sidestep");
+    assert_eq!(text(&blocked).trim(), "SigBlk:\t0000000000000000");
+    let log = scene.path("run.log");
+    let mut command = scene.run_as_nobody(&["sh", "-c", "echo there; exec sleep 1000"]);
+    let mut program = Process::start(&mut command, &log).expect("sidestep");
+    wait_until("the program", || std::fs::read_to_string(&log).unwrap_or_default().contains("there"));
+    program.signal(nix::sys::signal::Signal::SIGTERM);
+    let status = program.wait(Duration::from_secs(60)).expect("its end");
+    assert_eq!(status.code(), Some(128 + 15));
+}
+
+#[test]
 fn without_a_tunnel_the_program_is_not_run() {
     let Some(scene) = Scene::new(&["setpriv"]) else { return };
     scene.write_client(OUTER_V4[1]);

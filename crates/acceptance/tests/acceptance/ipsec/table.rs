@@ -83,6 +83,25 @@ fn nothing_leaves_in_clear_whatever_is_taken_away_of_a_tunnel_that_was_killed() 
 }
 
 #[test]
+fn a_route_that_is_in_the_way_is_named_and_what_it_leads_to_is_dropped() {
+    let Some(scene) = Scene::new(&["ping"]) else { return };
+    let recorder = scene.record();
+    scene.write_site(0, true);
+    runs(&scene, 0, &format!("ip route add 10.0.2.0/24 via {} dev ex", OUTER_V4[1]));
+    let program = std::env::var("SIDESTEP_BIN").expect("the program");
+    let [file, socket] = ["a.toml", "a.sock"].map(|name| scene.path(name).display().to_string());
+    let refused = scene.on(0, &[&program, "ipsec", "up", &file, "--socket", &socket]);
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(told.contains("10.0.2.0/24: there is another route to it"), "{told}");
+    assert!(
+        told.contains("is refused until it is up: `sidestep ipsec down tunnel-a --open` ends that"),
+        "{told}"
+    );
+    assert!(!scene.pings(0, INNER_V4[1]));
+    assert_eq!(recorder.in_clear(), []);
+}
+
+#[test]
 fn what_comes_from_behind_the_tunnel_by_another_interface_is_dropped() {
     let Some(scene) = Scene::new(&["ping"]) else { return };
     let [_a, b] = scene.tunnel();

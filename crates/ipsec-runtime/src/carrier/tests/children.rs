@@ -140,12 +140,27 @@ fn each_of_two_children_with_the_same_networks_is_asked_for_by_its_ports() {
     assert_eq!(children(&world), [2, 2]);
 }
 
+const REFUSED: &str =
+    "child 1 was refused: TS_UNACCEPTABLE (compare the networks, protocols and ports of both ends)";
+
+#[test]
+fn where_both_ends_begin_each_is_told_that_the_other_one_refuses_its_child() {
+    let mut theirs = config(1, Start::Always, PORTS);
+    theirs.remotes[0].address = Some(Place::Address(outside(0)));
+    theirs.ike.peers[0].children = vec![child(behind(5), behind(6))];
+    let mut world = World::of([config(0, Start::Always, PORTS), theirs], [PORTS; 2]);
+    assert!(world.is_up(0));
+    world.pass(60);
+    let refused = Some(REFUSED.to_owned());
+    assert_eq!((failure(&world, 0), failure(&world, 1)), (refused.clone(), refused));
+}
+
 #[test]
 fn a_refusal_is_told_until_the_child_is_there() {
     let mut theirs = config(1, Start::Wait, PORTS);
     theirs.ike.peers[0].children = vec![child(behind(5), behind(6))];
     let mut world = World::of([config(0, Start::Always, PORTS), theirs], [PORTS; 2]);
-    let refused = Some("child 1 was refused: TS_UNACCEPTABLE".to_owned());
+    let refused = Some(REFUSED.to_owned());
     assert!(world.is_up(0));
     assert_eq!((failure(&world, 0), failure(&world, 1)), (refused.clone(), None));
     world.pass(60);
