@@ -106,6 +106,9 @@ pub(super) fn shape(shape: &Shape) -> String {
     if let (Some(median), Some(p99)) = (shape.delay_median_ms, shape.delay_p99_ms) {
         text += &format!(", delay {} (p99 {})", milliseconds(median), milliseconds(p99));
     }
+    if let (Some(median), Some(p99)) = (shape.late_median_ms, shape.late_p99_ms) {
+        text += &format!(", late {} (p99 {})", milliseconds(median), milliseconds(p99));
+    }
     text
 }
 

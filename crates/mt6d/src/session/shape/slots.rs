@@ -13,6 +13,7 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
 
+use super::delays::Delays;
 use crate::id::LaneId;
 use crate::time::Time;
 
@@ -25,6 +26,10 @@ const STALL: Duration = Duration::from_millis(1);
 pub(crate) struct Slots {
     seed: Zeroizing<[u8; 32]>,
     lanes: Vec<LaneSlots>,
+    /// How long after they were due slots were seen.
+    pub(super) late: Delays,
+    /// How many were put off.
+    pub(super) put_off: u64,
 }
 
 struct LaneSlots {
@@ -38,8 +43,8 @@ struct LaneSlots {
 }
 
 impl Slots {
-    pub(crate) fn new(seed: [u8; 32]) -> Self {
-        Slots { seed: Zeroizing::new(seed), lanes: Vec::new() }
+    pub(crate) fn new(seed: [u8; 32], now: Time) -> Self {
+        Slots { seed: Zeroizing::new(seed), lanes: Vec::new(), late: Delays::new(now), put_off: 0 }
     }
 
     /// A lane begins at `birth`, with a slot within the first gap, and has one every `mean` from then on.
@@ -72,8 +77,10 @@ impl Slots {
             if slots.leaves > now {
                 return None;
             }
+            self.late.add(now.since(slots.leaves), now);
             let was_put_off = slots.leaves != slots.due;
             if !was_put_off && now.since(slots.due) > LATE {
+                self.put_off += 1;
                 // Not the same instant as it was: it counts as put off.
                 slots.leaves = now + draw(&mut slots.rng, Duration::from_micros(1), slots.mean / 2);
                 continue;
@@ -109,7 +116,7 @@ mod tests {
     const BIRTH: Time = Time::from_micros(1_000_000);
 
     fn slots(lanes: u64, mean: Duration) -> Slots {
-        let mut slots = Slots::new([7; 32]);
+        let mut slots = Slots::new([7; 32], BIRTH);
         (0..lanes).for_each(|lane| slots.add(LaneId(lane), BIRTH, mean));
         slots
     }
