@@ -9,7 +9,7 @@ use crate::adversary::active::command as attack;
 use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
-use crate::{caches, comparison, demo, experiment, many, nat, stack, status};
+use crate::{caches, comparison, demo, experiment, many, nat, shape, stack, status};
 use lab::Error;
 use lab::command::find;
 use lab::impairment::Impairment;
@@ -169,6 +169,11 @@ enum OtherBench {
                             sidestep-lab bench stack --only tunnels --report report/stack\n  \
                             sidestep-lab bench stack --figure docs/stack-latency.svg --docs docs/stack-performance.md")]
     Stack(stack::StackOptions),
+    /// What a constant shape costs, and how exactly it keeps its times: alone, filled, and on a busy machine
+    #[command(after_help = "Examples:\n  sidestep-lab bench shape\n  \
+                            sidestep-lab bench shape --rates 2,20 --seconds 60\n  \
+                            sidestep-lab bench shape --docs docs/operations.md")]
+    Shape(shape::ShapeOptions),
 }
 
 /// What else an adversary does.
@@ -323,6 +328,9 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         }
         LabCommand::Bench { other: Some(OtherBench::Stack(options)), .. } => {
             stack::run(&options, &program()?, &stop_flag()?)
+        }
+        LabCommand::Bench { other: Some(OtherBench::Shape(options)), .. } => {
+            shape::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),

@@ -5,6 +5,7 @@
 //! | [`comparison`] | `bench`: beside no tunnel and other tunnels |
 //! | [`experiment`] | `experiment`: the published test plans, repeated |
 //! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
+//! | [`shape`] | `bench shape`: what a constant shape costs, and how exactly it keeps its times |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
 //! | [`many`] | one gateway with many peers |
@@ -32,5 +33,6 @@ pub mod nat;
 pub mod outcome;
 mod page;
 pub mod report;
+pub mod shape;
 pub mod stack;
 pub mod status;

@@ -21,9 +21,9 @@ section! {
         /// Addresses of the device, with prefix length. Give the gateway's own inside address, as `/128`: packets that
         /// the gateway itself sends, such as ICMP errors, then have a source that the peer accepts.
         addresses: Vec<Spanned<String>> = Otherwise("none");
-        /// While there is a bulk flow, packet processing takes precedence over ordinary programs (`SCHED_RR`, lowest
-        /// priority). On a fully loaded machine this cuts latency to a sixth; set `false` if something else on the
-        /// machine matters more.
+        /// While there is a bulk flow or a `shape`, packet processing takes precedence over ordinary programs (`SCHED_RR`,
+        /// lowest priority). On a fully loaded machine this cuts latency to a sixth, and a shape keeps its times; set
+        /// `false` if something else on the machine matters more.
         realtime: bool = Default("true");
         /// How long to busy-poll for the next packet before sleeping, up to `"1ms"`; `"0us"` for never. Only
         /// request-response traffic whose packets are no further apart than this is polled for, not streams or bulk

@@ -143,6 +143,13 @@ pub struct Shape {
     pub delay_median_ms: Option<f64>,
     /// All but one in a hundred.
     pub delay_p99_ms: Option<f64>,
+    /// Within the last minute half of the datagrams were due no longer than so many milliseconds ago when this node came to
+    /// send them; null if there were none.
+    pub late_median_ms: Option<f64>,
+    /// All but one in a hundred.
+    pub late_p99_ms: Option<f64>,
+    /// Datagrams that were due so long ago that they were put off, by a time that was drawn for each.
+    pub put_off: u64,
 }
 
 /// Whether there is a session with a peer.
@@ -217,6 +224,9 @@ pub fn example() -> Status {
             waiting: 1,
             delay_median_ms: Some(2.5),
             delay_p99_ms: Some(12.0),
+            late_median_ms: Some(0.064),
+            late_p99_ms: Some(0.25),
+            put_off: 7,
         }),
         drops: BTreeMap::from([("replay".to_owned(), 3)]),
         rtt_ms: Some(1.25),
@@ -284,7 +294,7 @@ mod tests {
         assert_eq!(established["session"]["cipher"], "AES-256-GCM");
         assert_eq!(established["local"][0]["address"], "2001:db8:a1::1234");
         assert_eq!(established["drops"]["replay"], 3);
-        for field in "kind rate_bits budget_left tx_datagrams tx_padding waiting delay_median_ms delay_p99_ms"
+        for field in "kind rate_bits budget_left tx_datagrams tx_padding waiting delay_median_ms delay_p99_ms late_median_ms late_p99_ms put_off"
             .split_whitespace()
         {
             assert!(established["shape"].get(field).is_some(), "{field}");

@@ -245,7 +245,7 @@ impl Machine {
         self.ready = ready;
         self.read_tun(now)?;
         self.flush();
-        if let Err(error) = self.priority.turn(std::mem::take(&mut self.work)) {
+        if let Err(error) = self.priority.turn(std::mem::take(&mut self.work), false) {
             info!("other programs can delay packets on a busy machine: {error}");
         }
         Ok(())

@@ -2,7 +2,8 @@
 //!
 //! A bulk flow keeps the packet thread busy for long enough that the scheduler interrupts it, and all packets wait until
 //! others have had their time: so it goes first then. Single packets come and go between interruptions. For them it
-//! would be waked before the next one can arrive, and each would cost a turn of its own.
+//! would be waked before the next one can arrive, and each would cost a turn of its own. Where times are kept that others
+//! see it is always first.
 
 use crate::error::Result;
 use crate::process;
@@ -29,18 +30,37 @@ impl Priority {
         Priority { wanted, first: false, recent: 0 }
     }
 
-    /// A turn has done so much: bytes, and some hundred more for each packet.
+    /// A turn has done so much: bytes, and some hundred more for each packet. `keeps_time`: what is late shows.
     ///
     /// # Errors
     /// When the kernel does not allow it, once: other programs can delay packets on a busy machine then.
-    pub fn turn(&mut self, work: usize) -> Result<()> {
-        self.recent = self.recent - self.recent / TURNS + work;
-        let average = self.recent / TURNS;
-        let change = if self.first { average < BULK.1 } else { average >= BULK.0 };
-        if !change || !self.wanted {
+    pub fn turn(&mut self, work: usize, keeps_time: bool) -> Result<()> {
+        let first = self.goes_first(work, keeps_time);
+        if first == self.first || !self.wanted {
             return Ok(());
         }
-        self.first = !self.first;
-        process::set_realtime(self.first).inspect_err(|_| self.wanted = false)
+        self.first = first;
+        process::set_realtime(first).inspect_err(|_| self.wanted = false)
+    }
+
+    fn goes_first(&mut self, work: usize, keeps_time: bool) -> bool {
+        self.recent = self.recent - self.recent / TURNS + work;
+        keeps_time || self.recent / TURNS >= if self.first { BULK.1 } else { BULK.0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bulk_flows_and_what_keeps_time_go_first() {
+        let mut priority = Priority::new(false);
+        assert!(!priority.goes_first(2_000, false), "single packets");
+        assert!(priority.goes_first(2_000, true), "those whose times show");
+        assert!((0..20).any(|_| priority.goes_first(60_000, false)), "a bulk flow");
+        priority.first = true;
+        assert!((0..20).all(|_| priority.goes_first(4_000, false)), "between two bursts of it");
+        assert!((0..100).any(|_| !priority.goes_first(0, false)), "until it is over");
     }
 }

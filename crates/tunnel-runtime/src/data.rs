@@ -241,9 +241,10 @@ impl DataPath {
         }
     }
 
-    /// Time for the protocol.
+    /// Time for the protocol. What it sends leaves before anything else is done: when it does is not to show what there is.
     pub(super) fn timeout(&mut self, node: &mut Node, now: Now) {
         node.handle_timeout(now, &mut self.outbox, &mut self.sink);
+        self.send_outbox(node);
     }
 
     /// Deals with what packet threads have left to the node.

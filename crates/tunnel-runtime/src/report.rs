@@ -146,6 +146,9 @@ fn shape(status: ShapeStatus) -> Shape {
         waiting: status.waiting as u64,
         delay_median_ms: status.delay.map(|delay| ms(delay.median)),
         delay_p99_ms: status.delay.map(|delay| ms(delay.p99)),
+        late_median_ms: status.late.map(|late| ms(late.median)),
+        late_p99_ms: status.late.map(|late| ms(late.p99)),
+        put_off: status.put_off,
     }
 }
 

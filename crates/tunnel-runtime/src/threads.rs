@@ -196,7 +196,7 @@ impl Thread {
             self.data.flush(&mut self.worker);
             let (received, sent) = self.data.work();
             self.waiting.turn(received, sent, now.boot);
-            if let Err(error) = self.priority.turn(received + sent) {
+            if let Err(error) = self.priority.turn(received + sent, false) {
                 info!("other programs can delay packets on a busy machine: {error}");
             }
             let notices: Vec<_> = self.worker.notices().collect();

@@ -41,6 +41,8 @@ const AT_ONCE: usize = 8;
 const CLOCK_STEP_MS: u64 = 500;
 /// How often the clocks are compared.
 const CLOCK_CHECK: Duration = Duration::from_secs(1);
+/// No slot for so long: there is no shape any more. Longer than any shape takes from one to the next.
+const SLOTS_END: Duration = Duration::from_secs(10);
 
 /// What drives the protocol: see the [crate] page for how a host uses it.
 pub struct Node {
@@ -61,6 +63,8 @@ pub struct Node {
     /// Wall clock minus boot clock when last looked at, in milliseconds.
     wall: i64,
     next_clock_check: Time,
+    /// When a slot of a shape was last due; none if there was none.
+    last_slot: Option<Time>,
 }
 
 impl Node {
@@ -95,6 +99,7 @@ impl Node {
             workers: None,
             wall: wall(now),
             next_clock_check: now.boot + CLOCK_CHECK,
+            last_slot: None,
         };
         node.add(config.peers.into_iter().zip(keys), memory, now);
         node.route();
@@ -250,6 +255,11 @@ impl Node {
         self.timers.first().map_or(self.next_clock_check, |(at, _)| (*at).min(self.next_clock_check))
     }
 
+    /// Whether there are shapes, whose slots show it if they leave late.
+    pub fn keeps_slots(&self, now: Time) -> bool {
+        self.last_slot.is_some_and(|last| now.since(last) < SLOTS_END)
+    }
+
     /// Does what time asks for, for a few peers at a time: where more are due, [`Node::deadline`] is now.
     pub fn handle_timeout(&mut self, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
         if now.boot >= self.next_clock_check {
@@ -270,6 +280,9 @@ impl Node {
             self.timers.pop_first();
             let Some(peer) = self.peers.get_mut(index) else { continue };
             peer.timer = None;
+            if peer.next_slot.is_some() {
+                self.last_slot = Some(now.boot);
+            }
             let mut env =
                 Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
             if peer.next > now.boot {

@@ -143,6 +143,24 @@ fn a_question_is_not_held_up_by_a_flood() {
 }
 
 #[test]
+fn a_host_learns_that_there_are_slots_to_keep_and_how_late_they_are() {
+    // The lowest rate there is: long times from one slot to the next.
+    for (shape, keeps) in [(Shape::None, false), (adaptive(1_000_000_000), true), (constant(RATE), true)] {
+        let mut network = shaped(14, shape, false);
+        network.start();
+        network.establish();
+        network.run_s(30);
+        for site in [A, B] {
+            let now = network.sites[site].clock.now(network.now).boot;
+            assert_eq!(network.sites[site].node().keeps_slots(now), keeps, "{shape:?}");
+            let Some(status) = network.status(site).shape else { continue };
+            let late = status.late.expect("there were slots");
+            assert!(late.p99 < Duration::from_millis(1) && status.put_off == 0, "{status:?}");
+        }
+    }
+}
+
+#[test]
 fn what_one_end_asks_for_holds_for_both() {
     let mut network = shaped(9, constant(RATE), false);
     network.sites[B].peer(0).shape = constant(RATE / 2);

@@ -106,6 +106,9 @@ pub(super) fn shape(shape: &Shape) -> String {
     if let (Some(median), Some(p99)) = (shape.delay_median_ms, shape.delay_p99_ms) {
         text += &format!(", delay {} (p99 {})", milliseconds(median), milliseconds(p99));
     }
+    if let (Some(median), Some(p99)) = (shape.late_median_ms, shape.late_p99_ms) {
+        text += &format!(", late {} (p99 {})", milliseconds(median), milliseconds(p99));
+    }
     text
 }
 
@@ -198,7 +201,7 @@ peer: site-b
   rotations: 372, next in 4.2 s, 1 skipped
   path: round trip 1.25 ms, MTU 1500, clock off by -40 ms
   transfer: 38.1 MiB received (500000 packets), 1.4 GiB sent (1000000 packets)
-  shape: constant 2.0 Mbit/s, 90 % padding, delay 2.50 ms (p99 12 ms)
+  shape: constant 2.0 Mbit/s, 90 % padding, delay 2.50 ms (p99 12 ms), late 0.06 ms (p99 0.25 ms)
   handshakes: 1
   dropped: 3 replay
 

@@ -387,7 +387,7 @@ impl Daemon {
             self.data.flush(&mut self.node);
             let (received, sent) = self.data.work();
             waiting.turn(received, sent, now.boot);
-            if let Err(error) = priority.turn(received + sent) {
+            if let Err(error) = priority.turn(received + sent, self.node.keeps_slots(now.boot)) {
                 info!("other programs can delay packets on a busy machine: {error}");
             }
             if self.data.mtu_changed() {

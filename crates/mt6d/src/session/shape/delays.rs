@@ -1,4 +1,4 @@
-//! How long packets have waited, of the last minute.
+//! How long packets have waited, or how late slots were, of the last minute.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(crate) struct Delays {
     since: Time,
 }
 
-/// How long packets have waited.
+/// How long packets have waited, or how late slots were.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Delay {
     /// Half of them no longer than this.

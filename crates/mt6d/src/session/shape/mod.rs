@@ -68,6 +68,10 @@ pub struct ShapeStatus {
     pub waiting: usize,
     /// How long packets have waited for a slot within the last minute; none if none have.
     pub delay: Option<Delay>,
+    /// How much later than they were due slots were seen within the last minute; none if there were none.
+    pub late: Option<Delay>,
+    /// Slots so late that they were put off.
+    pub put_off: u64,
     /// What is left of the budget now, in bytes, where there is one.
     pub budget: Option<u64>,
 }
@@ -98,7 +102,7 @@ impl Shaping {
             shape,
             pace,
             alive: mean_alive(lanes),
-            slots: Slots::new(seed),
+            slots: Slots::new(seed, now),
             queue: Queue::new(rate, now),
             controls: Default::default(),
             datagrams: 0,
@@ -147,6 +151,8 @@ impl Shaping {
             padding: self.padding,
             waiting: self.queue.len(),
             delay: self.queue.delays.last_minute(now),
+            late: self.slots.late.last_minute(now),
+            put_off: self.slots.put_off,
             budget: match &self.pace {
                 Pace::Constant(_) => None,
                 Pace::Adaptive(classes) => Some(classes.budget_left(now)),
