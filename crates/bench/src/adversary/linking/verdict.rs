@@ -101,7 +101,7 @@ impl Verdicts {
         questions.dedup();
         let body = html! {
             h1 { "What an observer of the path can follow" }
-            p { (settings) }
+            p { (page::prose(settings)) }
             div.plots {
                 @for question in questions { (self.areas(question)) (self.choices(question)) }
             }
@@ -174,8 +174,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| kind of traffic | all | 3 |  | 40.0 % (20.0 to 60.0) | 10.0 % |"), "{text}");
-        let page = verdicts.page("16 pairs.");
+        let page = verdicts.page("16 pairs, `padding = \"full\"`.");
         assert!(page.contains("succession: area under the curve") && !page.contains("<script"), "{page}");
+        assert!(page.contains("16 pairs, <code>padding = &quot;full&quot;</code>."), "{page}");
     }
 
     #[test]
