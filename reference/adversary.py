@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """Judges who try to follow pairs of gateways by what an observer of the path between them saw (docs/unlinkability.md).
 
-    reference/adversary.py FOLDER      reads FOLDER/flows.json and FOLDER/datagrams.csv, prints verdicts as JSON
+    reference/adversary.py FOLDER           reads FOLDER/flows.json and FOLDER/datagrams.csv, prints verdicts as JSON
+    reference/adversary.py FOLDER --quick   the same, by judges that learn for a tenth of the time
 
 `test_adversary.py` asks the judges about flows that were made up: weak ones, which they must catch, and independent ones.
 
@@ -310,8 +311,12 @@ def table(question):
     return (np.array(rows, dtype=float), columns, *(np.array(x) for x in (truth, asked, offered, query)))
 
 
+# How often a judge corrects himself. Less tells less, and is for trying the tool.
+ROUNDS = 150
+
+
 def learner():
-    return HistGradientBoostingClassifier(max_iter=150, learning_rate=0.08, max_leaf_nodes=15, min_samples_leaf=10,
+    return HistGradientBoostingClassifier(max_iter=ROUNDS, learning_rate=0.08, max_leaf_nodes=15, min_samples_leaf=10,
                                           l2_regularization=1.0, random_state=0)
 
 
@@ -502,4 +507,6 @@ def judge(recording, flows):
 
 
 if __name__ == "__main__":
+    if sys.argv[2:] == ["--quick"]:
+        ROUNDS, SAMPLES = 15, 50
     json.dump(judge(*read(pathlib.Path(sys.argv[1]))), sys.stdout, indent=1)

@@ -41,7 +41,7 @@ impl DemoOutcome {
         self.findings.iter().all(|finding| finding.good)
     }
 
-    /// Rotations during the traffic.
+    /// Lanes that were born during the traffic.
     pub fn rotations(&self) -> u64 {
         let counts = self.moments.iter().map(|moment| moment.rotations);
         counts.clone().max().unwrap_or(0) - counts.min().unwrap_or(0)

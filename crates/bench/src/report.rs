@@ -43,9 +43,10 @@ fn introduction(outcome: &DemoOutcome) -> Markup {
     let what = match &outcome.rotation {
         Some(rotation) => format!(
             "Two networks, A and B, talk through two Sidestep gateways. Between the gateways all packets are encrypted, \
-             and the addresses and UDP ports that they travel under change at both ends about every {rotation}. \
-             Nobody announces a change; each gateway computes the next pair from a shared secret. On the left is what \
-             a router between the gateways could see, on the right what the two hosts experienced at the same time."
+             and travel on lanes: pairs of an address and a UDP port at each end, some three at a time, each of which is \
+             born, lives for {rotation} on average and is never used again. Nobody announces a birth or a death; each \
+             gateway computes both from a shared secret. On the left is what a router between the gateways could see, \
+             on the right what the two hosts experienced at the same time."
         ),
         None => "Two networks, A and B, talk without a tunnel: the baseline that the moving target is compared with. \
                  On the left is what a router between them could see, on the right what the two hosts experienced."
@@ -71,11 +72,7 @@ fn headline(outcome: &DemoOutcome) -> Markup {
     let card =
         |value: String, name: &str, detail: &str| Card { value, name: name.into(), detail: detail.into() };
     let rotations = outcome.rotation.is_some().then(|| {
-        card(
-            outcome.rotations().to_string(),
-            "rotations",
-            "changes of address and port, at both ends at once",
-        )
+        card(outcome.rotations().to_string(), "lanes born", "pairs of address and port, new at both ends")
     });
     let rest = [
         card(
@@ -106,8 +103,9 @@ fn router_column(outcome: &DemoOutcome) -> Markup {
     let explanation = if outcome.rotation.is_some() {
         "Each row is one address and port, in the order in which the router first saw it; the bar says when packets \
          used it. A staircase means that no address stays: whoever records or attacks one holds something that is \
-         about to be worthless. Bars overlap a little because an endpoint opens before its time and closes after it, \
-         so that no packet on its way is lost. Point at a bar to see the address."
+         about to be worthless. Several bars stand above each other at any time, since packets use all lanes that are \
+         alive, and where one ends no other begins: who looks at a bar cannot tell which one comes after it. Point at a \
+         bar to see the address."
     } else {
         "Each row is one address and port; the bar says when packets used it. Without rotation the same rows last for \
          the whole time: whoever watches knows who talks to whom, and where to attack."
@@ -133,8 +131,8 @@ fn router_column(outcome: &DemoOutcome) -> Markup {
 
 fn host_column(outcome: &DemoOutcome) -> Markup {
     let moves = if outcome.rotation.is_some() {
-        "The faint vertical lines mark the moments at which the gateways moved. If rotation disturbed the traffic, it \
-         would show at these lines."
+        "The faint vertical lines mark the births of lanes, as the router first saw them. If these disturbed the \
+         traffic, it would show at these lines."
     } else {
         "Nothing moves here."
     };
@@ -175,9 +173,10 @@ fn span(outcome: &DemoOutcome) -> (f64, f64) {
     (0.0, f64::from(outcome.seconds))
 }
 
-/// The moments at which the router saw site A move.
-fn moves(outcome: &DemoOutcome) -> impl Iterator<Item = f64> {
-    outcome.observation.moves[0].iter().copied()
+/// The moments at which the router first saw an endpoint of site A; none in the baseline, where nothing moves.
+fn births(outcome: &DemoOutcome) -> impl Iterator<Item = f64> {
+    let moving = outcome.rotation.is_some();
+    outcome.observation.endpoints[0].iter().map(|sighting| sighting.first).filter(move |_| moving)
 }
 
 fn staircase(outcome: &DemoOutcome, site: Site) -> Markup {
@@ -262,7 +261,7 @@ fn throughput(outcome: &DemoOutcome) -> Markup {
     let chart = Chart::new(190.0, span(outcome), (0.0, ceiling(most * 1.1)));
     chart
         .axes("seconds", "Mbit/s", 5)
-        .moments(moves(outcome))
+        .moments(births(outcome))
         .line("a", &a)
         .line("b", &b)
         .svg("Throughput at both hosts, second by second")
@@ -278,7 +277,7 @@ fn latency(outcome: &DemoOutcome) -> Markup {
     let chart = Chart::new(190.0, span(outcome), (0.0, ceiling(most * 1.1)));
     chart
         .axes("seconds", "ms", 5)
-        .moments(moves(outcome))
+        .moments(births(outcome))
         .line("faint", &high)
         .line("neutral", &median)
         .svg("One-way latency of the UDP stream, second by second")
@@ -299,7 +298,7 @@ fn losses(outcome: &DemoOutcome) -> Markup {
     let most = lost.iter().copied().max().unwrap_or(0);
     let mut chart = Chart::new(120.0, span(outcome), (0.0, ceiling((most as f64).max(1.0))))
         .axes("seconds", "lost", 1)
-        .moments(moves(outcome));
+        .moments(births(outcome));
     for (second, count) in lost.iter().enumerate().filter(|(_, count)| **count > 0) {
         let hint = format!("{count} lost in second {second}");
         chart.column("bad", (second as f64, second as f64 + 1.0), *count as f64, &hint);

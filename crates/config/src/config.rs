@@ -32,7 +32,7 @@ pub struct TunnelConfig {
     pub node: Node,
     /// Table `[tunnel]`.
     pub tunnel: Tunnel,
-    /// Tables `[[peer]]` of version 2, in the order of the file.
+    /// Tables `[[peer]]` of the moving-target profile, in the order of the file.
     pub peers: Vec<PeerConfig>,
     /// Tables `[[peer]]` of the classic profile, in the order of the file.
     pub classic: Vec<ClassicPeer>,
@@ -56,17 +56,17 @@ impl TunnelConfig {
         }
     }
 
-    /// Whether there are peers, and none of version 2.
+    /// Whether there are peers, and none of the moving-target profile.
     pub fn is_classic(&self) -> bool {
         self.peers.is_empty() && !self.classic.is_empty()
     }
 
     /// The largest inner packets that go to all peers, if outer ones may have so many bytes.
     pub fn inner_mtu(&self, outer: u16) -> u16 {
-        let version_2 = (!self.peers.is_empty()).then(|| outer.saturating_sub(CONTEXT));
-        let version_2 = version_2.map(|mtu| mtu.min(self.tunnel.mtu.unwrap_or(u16::MAX)));
+        let moving = (!self.peers.is_empty()).then(|| outer.saturating_sub(CONTEXT));
+        let moving = moving.map(|mtu| mtu.min(self.tunnel.mtu.unwrap_or(u16::MAX)));
         let classic = self.classic.iter().map(|peer| classic_inner_mtu(peer.stream.cipher, outer));
-        classic.chain(version_2).min().unwrap_or(outer).max(1280)
+        classic.chain(moving).min().unwrap_or(outer).max(1280)
     }
 
     /// The peer of this name.
@@ -88,9 +88,9 @@ impl TunnelConfig {
     /// Where a transparent gateway's outer packets go: the networks of its peers that are not on its link.
     pub fn remote_networks(&self) -> Vec<Ipv6Net> {
         let links = self.link_networks();
-        let version_2 = self.peers.iter().map(|peer| peer.hop_prefix.trunc());
+        let moving = self.peers.iter().map(|peer| peer.hop_prefix.trunc());
         let classic = self.classic.iter().map(|peer| network(peer.stream.remote.address));
-        let mut networks: Vec<_> = version_2.chain(classic).collect();
+        let mut networks: Vec<_> = moving.chain(classic).collect();
         networks.retain(|remote| !links.iter().any(|link| link.contains(remote)));
         networks.sort_unstable();
         networks.dedup();

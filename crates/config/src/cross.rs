@@ -62,7 +62,7 @@ fn check_node(document: &Document, node: &Node, tunnel: Option<&Tunnel>, report:
                 peer.span(),
                 "a peer of the classic profile in mode \"host\"",
                 "its addresses are in the true address's network, and cannot follow the link",
-                "choose mode = \"routed\" for it, or version 2",
+                "choose mode = \"routed\" for it, or the moving-target profile",
             )
             .related(table.mode.span(), "the mode"),
         );

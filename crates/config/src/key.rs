@@ -27,8 +27,8 @@ pub(crate) enum Absent {
 /// Who has a key, if not everybody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Only {
-    /// Peers of version 2.
-    Version2,
+    /// Peers of the moving-target profile.
+    MovingTarget,
     /// Peers of the classic profile.
     Classic,
     /// Nodes in the transparent mode.

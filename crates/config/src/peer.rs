@@ -1,4 +1,4 @@
-//! `[[peer]]`: one for each other gateway, of version 2 or of the classic profile; what one of version 2 says.
+//! `[[peer]]`: one for each other gateway, of the moving-target profile or of the classic one; what one of the former says.
 
 use std::time::Duration;
 
@@ -22,7 +22,7 @@ section! {
         name: String = Required("any name that tells you which peer it is");
         /// `"classic"`: [MT6D as it was published](classic.md), unauthenticated, with [keys of its
         /// own](classic.md#11-configuration).
-        profile: String = Default(r#""version-2""#);
+        profile: String = Default(r#""moving-target""#);
         /// Mean time between moves, `1s` to `1h`. The longer of the two ends' values applies.
         rotation: Period = Default(r#""10s""#);
         /// `encapsulate`: packets are encrypted inside outer packets. `rewrite`: packets [travel as they
@@ -30,44 +30,44 @@ section! {
         /// both ends must set it.
         carry: String = Default(r#""encapsulate""#);
         /// What `sidestep pubkey` prints for the peer's private key.
-        public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only Version2;
+        public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only MovingTarget;
         /// File with a shared secret (`sidestep genpsk`), the same at both ends. Protects recorded traffic should this
         /// kind of key exchange be broken, and hides handshakes from an attacker who steals a private key. The cost is
         /// one more secret to keep; if the two ends' secrets differ, they never find each other.
-        preshared_key_file: String = Otherwise("none"), only Version2;
+        preshared_key_file: String = Otherwise("none"), only MovingTarget;
         /// The shared secret itself.
-        preshared_key: Zeroizing<String> = Otherwise("none"), only Version2;
+        preshared_key: Zeroizing<String> = Otherwise("none"), only MovingTarget;
         /// The `hop_prefix` of the peer's `[node]`.
-        hop_prefix: String = Required(value::HOP_PREFIX), only Version2;
+        hop_prefix: String = Required(value::HOP_PREFIX), only MovingTarget;
         /// Networks behind the peer, IPv6 and IPv4. Packets to them go into the tunnel, and only packets from them come
         /// out. The longest matching prefix decides.
         allowed_ips: Vec<Spanned<String>> = Required(r#"the networks behind it, like ["2001:db8:b::/64"]"#),
-            only Version2;
+            only MovingTarget;
         /// How many lanes are alive at once on average, 1 to 16: pairs of endpoints that are born and die on their own, so
         /// that where one ends no other begins. With 1 or 2 an observer links one to the next more often. The smaller of
         /// the two ends' values applies.
-        lanes: i64 = Otherwise("3; 6 with a `shape`"), only Version2;
+        lanes: i64 = Otherwise("3; 6 with a `shape`"), only MovingTarget;
         /// `none`, `buckets` or `full`. The stronger of the two ends' values applies. Has no effect with a `shape`.
-        padding: String = Default(r#""none""#), only Version2;
+        padding: String = Default(r#""none""#), only MovingTarget;
         /// [What an observer sees](operations.md#choosing-a-shape) of the traffic: `"none"`: the traffic. `{ constant =
         /// "2Mbit/s" }`: datagrams of one size at one rate, whatever there is to carry, in each direction, all the time;
         /// 100 kbit/s to 100 Mbit/s, outer headers included. `{ adaptive = "20GB/day" }`, or `"adaptive"` for that: of one
         /// size, at a rate that is drawn for each lane, one time in three by demand, within a budget for what this end sends;
         /// 1 to 100 GB. If one end has a shape both do: constant before adaptive, the higher rate.
-        shape: ShapeValue = Default(r#""none""#), only Version2;
+        shape: ShapeValue = Default(r#""none""#), only MovingTarget;
         /// `1s` to `1h`: keeps the session, and firewalls on the path, open without traffic.
         /// Something leaves after half of that to all of it, at random. Without it a session is established when there
         /// is something to send, and ends after 180 s of silence. `25s` suits most firewalls.
-        keepalive: Period = Otherwise("none"), only Version2;
+        keepalive: Period = Otherwise("none"), only MovingTarget;
         /// Also tries and accepts contact with a clock that was never set. Both ends must set it. The endpoints for it
         /// live for a month.
-        clockless: bool = Default("false"), only Version2;
+        clockless: bool = Default("false"), only MovingTarget;
         /// Whether a prefix translator (NPTv6, RFC 6296) stands in the path, before either end. Both ends must set it,
         /// and each gives the prefix of the other that it sees. Without it an end that is seen in another prefix than its
         /// own is refused: somebody else may stand there.
-        translated: bool = Default("false"), only Version2;
+        translated: bool = Default("false"), only MovingTarget;
         /// The firewall [zone](firewall.md#zones) of the networks behind the peer.
-        zone: String = Otherwise("none"), only Version2;
+        zone: String = Otherwise("none"), only MovingTarget;
         /// True address of the protected host on this side. Thesis Table 3.1: `users`, `profiles`.
         local_address: String = Required("the protected host on this side"), only Classic;
         /// True address of the host on the other side. Thesis: `users`, `profiles`.
@@ -155,7 +155,7 @@ const PRESHARED_KEY: SecretKind = SecretKind {
 };
 
 impl Converter<'_> {
-    /// A peer of version 2.
+    /// A peer of the moving-target profile.
     pub(crate) fn peer(&mut self, peer: &PeerTable) -> Option<PeerConfig> {
         let owner = &peer.name.table.owner;
         let name = self.value(&peer.name, value::peer_name);
@@ -237,8 +237,9 @@ impl Converter<'_> {
     pub(crate) fn keys_fit_the_profile(&mut self, peer: &PeerTable) -> bool {
         let profile = self.value(&peer.profile, |text| match text {
             "classic" => Ok(Only::Classic),
-            "version-2" => Ok(Only::Version2),
-            _ => problem("not a profile", r#"write "classic", or leave the line out for version 2"#),
+            // The latter until protocol version 3: the profile has a name now that does not change with the protocol.
+            "moving-target" | "version-2" => Ok(Only::MovingTarget),
+            _ => problem("not a profile", r#"write "classic", or leave the line out for "moving-target""#),
         });
         let Some(profile) = profile else { return false };
         let help = match profile {

@@ -60,7 +60,7 @@ pub(crate) trait Section: Sized {
 ///     /// What it is.
 ///     Name = "[header]", named "peer" {
 ///         /// What the key means.
-///         key: Value = Default("\"10s\""), only Version2;
+///         key: Value = Default("\"10s\""), only MovingTarget;
 ///     } without {
 ///         old = "write `key` instead",
 ///     }

@@ -55,6 +55,16 @@ fn the_example_is_what_it_says() {
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
 }
 
+#[test]
+fn the_profile_may_be_named_and_have_its_old_name() {
+    for name in ["moving-target", "version-2"] {
+        let named = edited(EXAMPLE, "[[peer]]\n", &format!("[[peer]]\nprofile = \"{name}\"\n"));
+        let config = parse(&named).unwrap();
+        assert!(config.warnings.is_empty(), "{}", config.warnings);
+        assert!(config.tunnel.unwrap().peer("site-b").is_some(), "{name}");
+    }
+}
+
 /// Gateways on one link hop in all of its /64, and a hub takes several of them.
 #[test]
 fn the_examples_of_being_one_of_many_are_what_they_say() {

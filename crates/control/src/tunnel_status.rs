@@ -104,10 +104,10 @@ pub struct Peer {
 /// A protocol.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Profile {
-    /// The moving-target protocol, version 2.
+    /// The moving-target protocol.
     #[default]
-    #[serde(rename = "version-2")]
-    Version2,
+    #[serde(rename = "moving-target", alias = "version-2")]
+    MovingTarget,
     /// As MT6D was published.
     #[serde(rename = "classic")]
     Classic,
@@ -195,7 +195,7 @@ pub fn example() -> Status {
     let endpoint = |text: &str, port| Endpoint { lane: 0, address: text.parse().unwrap(), port };
     let established = Peer {
         name: "site-b".into(),
-        profile: Profile::Version2,
+        profile: Profile::MovingTarget,
         public_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
         hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
         state: State::Established,
@@ -300,6 +300,12 @@ mod tests {
             assert!(established["shape"].get(field).is_some(), "{field}");
         }
         assert!(value["peers"][1]["session"].is_null());
+    }
+
+    #[test]
+    fn a_profile_is_known_by_its_old_name_too() {
+        assert_eq!(serde_json::to_string(&Profile::MovingTarget).unwrap(), "\"moving-target\"");
+        assert_eq!(serde_json::from_str::<Profile>("\"version-2\"").unwrap(), Profile::MovingTarget);
     }
 
     #[test]

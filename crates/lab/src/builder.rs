@@ -25,10 +25,9 @@ pub enum Gateways {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Profile {
-    /// Protocol version 2.
+    /// The moving-target protocol.
     #[default]
-    #[value(name = "version-2")]
-    Version2,
+    MovingTarget,
     /// MT6D as it was published, encrypted as the configuration's default is.
     Classic,
 }
@@ -128,7 +127,7 @@ impl Builder {
         self
     }
 
-    /// What they speak with each other. Default version 2.
+    /// What they speak with each other. Default the moving-target protocol.
     pub fn profile(mut self, profile: Profile) -> Self {
         self.profile = profile;
         self

@@ -80,12 +80,12 @@ impl Layout {
                 "the middle link's MTU must be at least {least} to carry IPv6"
             )));
         }
-        let version_2_alone = options.lanes > 1
+        let moving_target_alone = options.lanes > 1
             || options.threads.is_some()
             || options.padding != "none"
             || options.shape != "\"none\""
             || options.preshared;
-        if options.profile == Profile::Classic && version_2_alone {
+        if options.profile == Profile::Classic && moving_target_alone {
             return Err(Error::Usage(
                 "the classic profile has no lanes, threads, padding, shape or pre-shared keys".into(),
             ));

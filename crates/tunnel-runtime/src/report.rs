@@ -47,7 +47,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         status.lanes.iter().map(endpoint).collect()
     };
     Peer {
-        profile: Profile::Version2,
+        profile: Profile::MovingTarget,
         public_key: status.public_key.to_string(),
         hop_prefix: status.hop_prefix,
         state: match status.state {

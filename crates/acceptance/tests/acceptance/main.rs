@@ -1,6 +1,7 @@
 //! The tests with gateways, hosts and traffic on this machine's kernel: the program runs as a user starts it, in networks
 //! made of namespaces. `SIDESTEP_BIN` names the program; without it, and without root, they are skipped.
 
+mod adversary;
 mod charon;
 mod firewall;
 mod fixture;

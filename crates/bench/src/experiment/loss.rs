@@ -38,8 +38,8 @@ const COUNTED: Duration = Duration::from_millis(1_500);
 
 /// Who takes part: name, what the gateways are, and what they speak.
 const WHO: [(&str, Gateways, Profile); 4] = [
-    ("sidestep", Gateways::Routing, Profile::Version2),
-    ("sidestep-transparent", Gateways::Transparent, Profile::Version2),
+    ("sidestep", Gateways::Routing, Profile::MovingTarget),
+    ("sidestep-transparent", Gateways::Transparent, Profile::MovingTarget),
     ("classic", Gateways::Routing, Profile::Classic),
     ("classic-transparent", Gateways::Transparent, Profile::Classic),
 ];
@@ -52,7 +52,7 @@ pub(crate) fn contenders() -> Vec<Entry> {
             Gateways::Transparent => "transparent gateways",
         };
         let profile = match profile {
-            Profile::Version2 => "version 2",
+            Profile::MovingTarget => "the moving-target protocol",
             Profile::Classic => "the classic profile, AES-256-CBC",
         };
         Entry { name: name.into(), about: format!("{profile}, {gateways}") }

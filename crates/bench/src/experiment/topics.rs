@@ -535,7 +535,7 @@ fn loss(store: &Store) -> Topic {
         std::iter::once("").chain(entries.iter().map(|entry| entry.name.as_str())).collect();
     let tables = if rows.is_empty() { Vec::new() } else { vec![table("Pings lost", "", &header, rows)] };
     Topic {
-        title: "Version 2 and the classic profile, routing and transparent gateways".into(),
+        title: "The moving-target protocol and the classic profile, routing and transparent gateways".into(),
         about: "Floods from host A to host B, as fast as answers come back, one after the other until there were at least \
                 three rotations. All went through the tunnel, as gateway A's counters tell. The thesis's C version, \
                 rotating every 10 s, lost 0.11 % of 1,000 pings and 0.17 % of a flood of 50,000 on one subnet (figure 5.5)."

@@ -15,7 +15,7 @@ use crate::value::interface;
 pub(crate) struct Tunnels<'a> {
     /// The device that all of them come out of, where it is known.
     pub(crate) device: Option<&'a str>,
-    /// Peers of version 2, each with its index in the document.
+    /// Peers of the moving-target profile, each with its index in the document.
     pub(crate) peers: &'a [(usize, PeerConfig)],
     /// Prefixes that datagrams of tunnels come to.
     pub(crate) endpoints: Vec<Ipv6Net>,

@@ -278,3 +278,71 @@ fn a_budget_outlives_sessions() {
     assert!(network.established(A) && network.status(A).handshakes > 1);
     assert!(left(&network) < before + 2_000_000, "{} after {before}", left(&network));
 }
+
+/// A pair with an adaptive shape, for hours.
+fn for_hours(seed: u64, bytes_per_day: u64) -> Network {
+    let mut network = shaped(seed, adaptive(bytes_per_day), true);
+    network.observer.keeps = false;
+    for site in [A, B] {
+        network.sites[site].calls_allowed = 10_000_000;
+    }
+    network.start();
+    network.establish();
+    network
+}
+
+fn datagrams(network: &Network) -> u64 {
+    network.status(A).shape.expect("there is one").datagrams
+}
+
+#[test]
+fn an_adaptive_shape_that_carries_nothing_uses_a_sixth_of_its_budget() {
+    let budget = 20_000_000_000;
+    let mut network = for_hours(15, budget);
+    network.run_s(60);
+    let before = datagrams(&network);
+    network.run_s(3 * 3_600);
+    let share = (datagrams(&network) - before) as f64 * SIZE as f64 * 8.0 / budget as f64;
+    assert!((0.155..0.19).contains(&share), "{share}");
+}
+
+#[test]
+fn a_budget_that_is_spent_leaves_what_comes_in() {
+    let mut network = for_hours(16, 1_000_000_000);
+    network.send(A, B, Stream::udp().of(1_000).every_ms(20));
+    // The half at the highest rate takes an hour and three quarters.
+    network.run_s(9_000);
+    let (before, half_a_day) = (datagrams(&network), 500_000_000.0 / 86_400.0);
+    assert!(before * SIZE as u64 > 450_000_000, "{before} datagrams: the half may be spent at once");
+    network.run_s(3_600);
+    let rate = (datagrams(&network) - before) as f64 * SIZE as f64 / 3_600.0;
+    assert!((0.9..1.1).contains(&(rate / half_a_day)), "{rate} of {half_a_day} bytes per second");
+    let left = network.status(A).shape.and_then(|shape| shape.budget).expect("there is one");
+    assert!(left < 1_000_000, "{left}");
+}
+
+#[test]
+fn a_small_budget_holds_packets_up_and_seldom_drops_one_that_is_alone() {
+    // The lowest rates carry one datagram per second, and 6.
+    for (bytes_per_day, most) in [(1_000_000_000, 6), (5_000_000_000, 2)] {
+        let mut network = for_hours(17, bytes_per_day);
+        let ping = network.send(A, B, Stream::ping().every_ms(10_000));
+        network.run_s(3 * 3_600 - 20);
+        let flow = &network.flows[ping];
+        let lost = flow.lost();
+        assert!(lost * 100 <= flow.sent.len() * most, "{lost} of {} lost", flow.sent.len());
+    }
+}
+
+#[test]
+fn packets_wait_for_the_next_slot_and_no_longer() {
+    let mut network = shaped(18, constant(RATE), true);
+    network.observer.keeps = false;
+    network.start();
+    network.establish();
+    network.send(A, B, Stream::ping().every_ms(100));
+    network.run_s(600);
+    let delay = network.status(A).shape.and_then(|shape| shape.delay).expect("packets have waited");
+    let within = (Duration::from_millis(6), Duration::from_millis(32));
+    assert!(delay.median < within.0 && delay.p99 < within.1, "{delay:?}");
+}

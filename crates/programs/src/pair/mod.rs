@@ -1,6 +1,6 @@
 //! Packets that are looked up by their pair of addresses, changed, and sent on at once by the interface that is written
-//! down for them: what the programs of the classic profile ([`crate::classic`]) and of version 2 ([`crate::rewrite`])
-//! have in common.
+//! down for them: what the programs of the classic profile ([`crate::classic`]) and of the moving-target protocol
+//! ([`crate::rewrite`]) have in common.
 //!
 //! They run where a device hands packets to the daemon, and where packets come in from outside. What they do not take goes
 //! on as if they were not there: they drop nothing but what they have changed already.

@@ -1,5 +1,5 @@
 //! Instructions that replace the addresses of a packet and change its checksum as they do; GSO packets stay whole. The
-//! classic profile (docs/classic.md section 18) and version 2 (docs/protocol.md section 9.5) both have them.
+//! classic profile (docs/classic.md section 18) and the moving-target protocol (docs/protocol.md section 9.5) both have them.
 
 use bpf::{Helper, Label, Operation, context};
 use wire::protocol;

@@ -31,7 +31,7 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
 fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
     writeln!(text, "\npeer: {}", peer.name)?;
     match peer.profile {
-        Profile::Version2 => writeln!(text, "  public key: {}", peer.public_key)?,
+        Profile::MovingTarget => writeln!(text, "  public key: {}", peer.public_key)?,
         Profile::Classic => writeln!(text, "  profile: classic, nothing is authenticated")?,
     }
     writeln!(text, "  hopping prefix: {}", peer.hop_prefix)?;

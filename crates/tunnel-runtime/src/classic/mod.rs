@@ -150,7 +150,7 @@ impl Classic {
     }
 }
 
-/// The device beside that of version 2.
+/// The device beside that of the moving-target profile.
 fn device_name(tunnel: &str) -> String {
     const LONGEST: usize = 15;
     let room = LONGEST - 2;

@@ -1,5 +1,5 @@
-//! Packets of version 2 that travel as they are but for their addresses (docs/protocol.md section 9.5): the kernel replaces
-//! these, and what the programs for that need to know is kept as the protocol has it.
+//! Packets of the moving-target profile that travel as they are but for their addresses (docs/protocol.md section 9.5): the
+//! kernel replaces these, and what the programs for that need to know is kept as the protocol has it.
 
 #[cfg(test)]
 mod tests;

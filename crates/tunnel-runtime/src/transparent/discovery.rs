@@ -9,7 +9,7 @@
 //! | inside | any other of a protected host, its duplicate address detection too | kept inside |
 //! | outside | router advertisement | goes in, with a lower MTU |
 //! | outside | solicitation for a protected host, duplicate address detection too | answered with this gateway's address |
-//! | outside | for a hopping address of the classic profile | answered so, too; of version 2: by its responder |
+//! | outside | for a hopping address of the classic profile | answered so, too; of the moving-target profile: by its responder |
 //!
 //! Everything else crosses over in the kernel.
 

@@ -187,7 +187,7 @@ pub(super) struct Transparent {
 }
 
 impl Transparent {
-    /// Sets it up. `device` is the TUN device of version 2.
+    /// Sets it up. `device` is the TUN device of the moving-target profile.
     pub(super) fn open(
         config: &TunnelConfig,
         external: &Link,

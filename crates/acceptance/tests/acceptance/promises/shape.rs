@@ -2,11 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv6Addr;
+use std::process::Command;
 
 use lab::capture::{Packet, Recording};
+use lab::edited::Edited;
+use lab::patience::wait_until;
 use lab::scale::scaled;
-use lab::traffic::{self, PingOptions, TcpOptions};
+use lab::traffic::{self, PingOptions, TcpOptions, UdpOptions, UdpStream};
 use lab::{Lab, Node, Site};
+use serde_json::Value;
 
 use super::scene;
 
@@ -82,4 +86,114 @@ fn a_constant_shape_carries_pings_and_tcp_and_shows_neither() {
         assert!(status["shape"]["delay_p99_ms"].as_f64().is_some(), "{status}");
         assert_eq!(status["path_mtu"], 1280);
     }
+}
+
+/// A stream that the slots of a single lane carry, in both directions at once; nothing of it may be lost.
+fn nothing_is_lost(lab: &Lab, datagrams_per_second: u32) {
+    let duration = std::time::Duration::from_secs(scaled(4, 20));
+    let streams = [(Site::A, 4242), (Site::B, 4243)].map(|(from, port)| {
+        let options =
+            UdpOptions { from, port, rate: datagrams_per_second, duration, ..UdpOptions::default() };
+        UdpStream::start(lab, options).expect("a stream")
+    });
+    for stream in streams {
+        let report = scene::finish(stream);
+        let dropped = [Site::A, Site::B].map(|site| lab.show(site).expect("a status"));
+        let dropped = dropped.each_ref().map(|status| (&status["drops"], &status["peers"][0]["drops"]));
+        eprintln!("{} sent, {} lost, dropped {dropped:?}", report.sent.sent, report.lost);
+        scene::assert_complete(&report);
+    }
+}
+
+fn configure(lab: &mut Lab, site: Site, from: &str, to: &str) {
+    let path = lab.gateway(site).configuration().to_owned();
+    let text = std::fs::read_to_string(&path).expect("a configuration");
+    std::fs::write(&path, text.edited(from, to)).expect("a changed configuration");
+}
+
+/// Reads the configuration again, and waits until both ends have this shape.
+fn reload(lab: &mut Lab, site: Site, kind: &Value) {
+    let socket = format!("/run/sidestep/{}.sock", lab.gateway(site).tunnel());
+    let reload = Command::new(lab.program()).args(["reload", "--socket", &socket]).output();
+    let reload = reload.expect("sidestep reload");
+    assert!(reload.status.success(), "{}", String::from_utf8_lossy(&reload.stderr));
+    wait_until(&format!("{kind} at both ends"), || {
+        [Site::A, Site::B].into_iter().all(|site| {
+            let peer = scene::peer(lab, site);
+            peer["state"] == "established" && peer["shape"]["kind"] == *kind
+        })
+    });
+}
+
+#[test]
+fn an_adaptive_shape_follows_demand_within_each_ends_budget_and_gives_way_to_another_at_a_reload() {
+    let Some(builder) = scene::lab() else { return };
+    // The lowest rate is 113 datagrams per second, a third of which is there where one lane is alone.
+    let adaptive = "{ adaptive = \"100GB/day\" }";
+    let mut lab = builder.whole_packets(true).lanes(3).shape(adaptive).build().expect("a lab");
+    configure(&mut lab, Site::B, adaptive, "\"none\"");
+    lab.start().expect("a tunnel");
+    let budget = |lab: &Lab, site| scene::peer(lab, site)["shape"]["budget_left"].as_u64().expect("a budget");
+
+    let idle = record(&lab, || nothing_is_lost(&lab, 20));
+    for site in [Site::A, Site::B] {
+        let status = scene::peer(&lab, site);
+        assert_eq!(
+            (&status["shape"]["kind"], &status["shape"]["rate_bits"]),
+            (&"adaptive".into(), &Value::Null)
+        );
+        assert!(status["shape"]["delay_median_ms"].as_f64().is_some(), "{status}");
+        assert!(status["shape"]["tx_padding"].as_u64() > Some(0), "{status}");
+        assert_eq!(status["path_mtu"], 1280);
+    }
+    let is_half_of = |left: u64, gigabytes: u64| {
+        let half = gigabytes * 500_000_000;
+        assert!((half * 9 / 10..=half).contains(&left), "{left} of {half}");
+    };
+    is_half_of(budget(&lab, Site::A), 100);
+    // An end that has no shape of its own has this.
+    is_half_of(budget(&lab, Site::B), 20);
+    let text = {
+        let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+        let show =
+            Command::new(lab.program()).args(["show", "--socket", &socket]).output().expect("sidestep show");
+        String::from_utf8_lossy(&show.stdout).into_owned()
+    };
+    assert!(text.contains("  shape: adaptive, ") && text.contains(" left of its budget, delay "), "{text}");
+
+    let busy = record(&lab, || {
+        let options = TcpOptions { seconds: scaled(5, 20), rate: 0, ..TcpOptions::default() };
+        let tcp = traffic::tcp(&lab, options).expect("a transfer");
+        eprintln!("{:.0} bit/s", tcp.bits_per_second);
+    });
+    for site in [Site::A, Site::B] {
+        let sizes = [&idle, &busy].map(|packets| sent(packets, site).sizes);
+        assert_eq!(sizes, [BTreeSet::from([1280]), BTreeSet::from([1280])]);
+    }
+    let (before, after) = (sent(&idle, Site::A).rate, sent(&busy, Site::A).rate);
+    eprintln!("{before:.0} bit/s, and {after:.0} with a transfer");
+    assert!(after > 2.0 * before, "the rate was to follow demand: {after} after {before}");
+
+    // Another shape at one end: both start over, since the greater of two kinds applies; then nothing is lost either.
+    let handshakes = scene::number(&lab, Site::B, "handshakes");
+    configure(&mut lab, Site::A, adaptive, "{ constant = \"4Mbit/s\" }");
+    reload(&mut lab, Site::A, &"constant".into());
+    assert!(scene::number(&lab, Site::B, "handshakes") > handshakes, "there was to be a new session");
+    let constant = record(&lab, || nothing_is_lost(&lab, 50));
+    for site in [Site::A, Site::B] {
+        assert_eq!(sent(&constant, site).sizes, BTreeSet::from([1280]));
+        let shape = &scene::peer(&lab, site)["shape"];
+        assert_eq!((&shape["rate_bits"], &shape["budget_left"]), (&RATE.into(), &Value::Null));
+    }
+
+    // The budget begins anew with the peer.
+    let smaller = "{ adaptive = \"50GB/day\" }";
+    configure(&mut lab, Site::A, "{ constant = \"4Mbit/s\" }", smaller);
+    reload(&mut lab, Site::A, &"adaptive".into());
+    is_half_of(budget(&lab, Site::A), 50);
+
+    configure(&mut lab, Site::A, smaller, "\"none\"");
+    reload(&mut lab, Site::A, &Value::Null);
+    let open = record(&lab, || nothing_is_lost(&lab, 20));
+    assert!(sent(&open, Site::A).sizes.len() > 1, "without a shape sizes are those of the packets");
 }

@@ -14,7 +14,7 @@ use super::scene::{MACS, THIRD, TransparentScene};
 /// it is killed, and what it left in the kernel is taken back by the next start.
 #[test]
 fn hosts_are_learned_and_remembered() {
-    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::MovingTarget) else { return };
     let configurations = scene.configurations().map(|text| {
         let (before, rest) = text.split_once(", mac = \"").expect("a MAC");
         let (_, after) = rest.split_once('"').expect("its end");
@@ -78,7 +78,7 @@ fn a_protected_host_is_out_of_reach() {
 /// Where others pass, a protected host speaks with them as if nothing were there, and with its peer through the tunnel.
 #[test]
 fn others_may_pass() {
-    let Some(mut scene) = TransparentScene::new(Topology::Switched, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Switched, Profile::MovingTarget) else { return };
     let pass = |text: String| text.edited("internal =", "others = \"pass\"\ninternal =");
     let configurations = scene.configurations().map(pass);
     scene.start_gateways_with(&configurations);
@@ -98,7 +98,7 @@ fn others_may_pass() {
 /// long as the link carries it. Of a protected host not even that.
 #[test]
 fn any_frame_of_others_passes_unchanged() {
-    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::MovingTarget) else { return };
     scene.start_gateways();
     let (public, private) = (Capture::start(&scene, "xa", "g"), Capture::start(&scene, "sa", "g"));
     let frame = |source: [u8; 6], rest: &[u8], length: usize| {

@@ -26,7 +26,7 @@ fn story(topology: Topology, profile: Profile) {
 
     let mtu = scene.run("ha", &["cat", "/proc/sys/net/ipv6/conf/eth/mtu"]);
     let expected = match profile {
-        Profile::Version2 => 1461,
+        Profile::MovingTarget => 1461,
         Profile::Classic => 1472,
     };
     assert_eq!(mtu.trim().parse(), Ok(expected));
@@ -67,7 +67,7 @@ fn story(topology: Topology, profile: Profile) {
         let mtu = report.split("mtu").nth(1).map(|rest| rest.trim_start_matches(['=', ':', ' ']));
         let mtu = mtu.and_then(|rest| rest.split_whitespace().next());
         let fits = match profile {
-            Profile::Version2 => 1441..=1444,
+            Profile::MovingTarget => 1441..=1444,
             Profile::Classic => 1456..=1456,
         };
         assert!(mtu.and_then(|mtu| mtu.parse().ok()).is_some_and(|mtu: u32| fits.contains(&mtu)), "{report}");
@@ -135,13 +135,13 @@ fn private_side(public: &[Vec<u8>], private: &[Vec<u8>]) {
 }
 
 #[test]
-fn version_2_across_a_router() {
-    story(Topology::Routed, Profile::Version2);
+fn moving_target_across_a_router() {
+    story(Topology::Routed, Profile::MovingTarget);
 }
 
 #[test]
-fn version_2_across_a_6in4_tunnel() {
-    story(Topology::Tunneled, Profile::Version2);
+fn moving_target_across_a_6in4_tunnel() {
+    story(Topology::Tunneled, Profile::MovingTarget);
 }
 
 #[test]
@@ -156,8 +156,8 @@ mod alone {
     // routes: the kernel has one lock for those of all namespaces, which tests beside these hold for seconds.
 
     #[test]
-    fn version_2_on_one_link() {
-        story(Topology::Switched, Profile::Version2);
+    fn moving_target_on_one_link() {
+        story(Topology::Switched, Profile::MovingTarget);
     }
 
     #[test]

@@ -11,7 +11,7 @@ const LEAST: f64 = 0.7;
 
 #[test]
 fn others_pass_as_fast_as_through_a_bridge() {
-    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::Version2) else { return };
+    let Some(mut scene) = TransparentScene::new(Topology::Routed, Profile::MovingTarget) else { return };
     let configurations = scene.configurations();
     let kinds: [&[&str]; 2] = [&[], &["-u", "-b", "0", "-l", "1200"]];
     let mut measured = kinds.map(|_| [Vec::new(), Vec::new()]);

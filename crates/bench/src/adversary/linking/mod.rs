@@ -34,6 +34,8 @@ const PYTHON: &str = "/usr/bin/python3";
 const JUDGES: &str = include_str!("../../../../../reference/adversary.py");
 /// What happens at the beginning of sessions is not what is judged.
 const SETTLE: Duration = Duration::from_secs(8);
+/// The same where the tool is tried, not the tunnel.
+const SETTLE_QUICK: Duration = Duration::from_secs(2);
 
 /// Runs the pairs, lets the judges look at what was seen, and writes what was asked for.
 ///
@@ -45,7 +47,7 @@ pub(crate) fn run(
     stop: &Arc<AtomicBool>,
 ) -> Result<ExitCode, Error> {
     if options.quick {
-        (options.seconds, options.rotation) = (30, "2s".to_owned());
+        (options.seconds, options.rotation) = (20, "2s".to_owned());
     }
     // Before minutes of traffic, not behind them.
     check(Command::new(PYTHON).args(["-c", "import sklearn"])).map_err(|error| {
@@ -54,7 +56,7 @@ pub(crate) fn run(
     let mut scene = scene::Scene::build(&options, program)?;
     println!("{} pairs are up; {} s of traffic", options.pairs, options.seconds);
     scene.start_traffic(&options)?;
-    if !wait(SETTLE, stop) {
+    if !wait(if options.quick { SETTLE_QUICK } else { SETTLE }, stop) {
         return Ok(ExitCode::from(130));
     }
     scene.start_recording()?;
@@ -63,7 +65,7 @@ pub(crate) fn run(
     let folder = options.report.clone().unwrap_or_else(|| scene.directory().to_owned());
     recording::write(&packets, &options, &folder)?;
     drop(packets);
-    let run = Run { settings: options.settings(), cost, found: judge(&folder)? };
+    let run = Run { settings: options.settings(), cost, found: judge(&folder, options.quick)? };
     let text = run.markdown();
     print!("{text}");
     if let Some(path) = &options.json {
@@ -79,9 +81,11 @@ pub(crate) fn run(
     Ok(if whole { ExitCode::SUCCESS } else { ExitCode::from(130) })
 }
 
-/// Lets the judges look at a recording.
-fn judge(folder: &Path) -> Result<Verdicts, Error> {
-    let output = check(Command::new(PYTHON).args(["-c", JUDGES]).arg(folder))?;
+/// Lets the judges look at a recording, if it is to be quick at the cost of what they find.
+fn judge(folder: &Path, quick: bool) -> Result<Verdicts, Error> {
+    let mut judges = Command::new(PYTHON);
+    judges.args(["-c", JUDGES]).arg(folder).args(quick.then_some("--quick"));
+    let output = check(&mut judges)?;
     Verdicts::read(&output.stdout)
 }
 

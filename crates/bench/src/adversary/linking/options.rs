@@ -37,7 +37,7 @@ pub(crate) struct LinkingOptions {
     /// Further lines of each peer's configuration, as `padding = "full"`
     #[arg(long, value_name = "LINE")]
     pub(crate) peer: Vec<String>,
-    /// Half a minute at a rotation of 2 s: to try the tool, not the tunnel
+    /// 20 seconds at a rotation of 2 s, and judges in a hurry: to try the tool, not the tunnel
     #[arg(long, conflicts_with_all = ["seconds", "rotation"])]
     pub(super) quick: bool,
     /// Write the verdicts to this file

@@ -254,7 +254,7 @@ impl Drop for Scene {
         }
         for number in 0..self.gateways.len() {
             for site in ["a", "b"] {
-                for kind in ["sock", "journal"] {
+                for kind in ["sock", "journal", "closed"] {
                     let _ =
                         std::fs::remove_file(format!("/run/sidestep/{}-{site}{number}.{kind}", self.prefix));
                 }

@@ -211,8 +211,9 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("| kind of traffic | all | 3 |  | 40.0 % (20.0 to 60.0) | 10.0 % |"), "{text}");
-        let page = verdicts.page("16 pairs.");
+        let page = verdicts.page("16 pairs, `padding = \"full\"`.");
         assert!(page.contains("succession: area under the curve") && !page.contains("<script"), "{page}");
+        assert!(page.contains("16 pairs, <code>padding = &quot;full&quot;</code>."), "{page}");
     }
 
     #[test]

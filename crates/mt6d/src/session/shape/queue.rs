@@ -25,8 +25,9 @@ const FIRST: usize = 0;
 const SECOND: usize = 1;
 /// What a flow may have waiting in the first row.
 const FEW: u16 = 2;
-/// What waited for so long is given up: a sender has sent it again by then.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+/// What waited for so long is given up: a sender has sent it again by then. Where so many datagrams take longer, after that
+/// time: else a packet that is alone would often find no slot before it is given up.
+const LONGEST_WAIT: (Duration, u64) = (Duration::from_secs(1), 16);
 /// Each row holds what the rate carries in this time, but no fewer and no more than that.
 const HOLDS: (Duration, usize, usize) = (Duration::from_millis(400), 16, 512);
 /// Flows that are told apart; others share a place.
@@ -56,6 +57,7 @@ pub(crate) struct Queue {
     /// Memory that is used again.
     free: Vec<Box<[u8]>>,
     limit: usize,
+    longest_wait: Duration,
     /// Packets that were given up, until somebody asks.
     given_up: u64,
     asked: u64,
@@ -75,13 +77,15 @@ pub(crate) struct OfFlow<'a> {
 }
 
 impl Queue {
-    /// Of a shape with this rate, in bytes per second.
+    /// Of a shape with this rate, in bytes per second: the lowest, if there are several.
     pub(crate) fn new(rate: u64, now: Time) -> Self {
+        let (time, datagrams) = LONGEST_WAIT;
         let mut queue = Queue {
             rows: [VecDeque::new(), VecDeque::new()],
             waiting: Box::new([[0; 2]; FLOWS]),
             free: Vec::new(),
             limit: 0,
+            longest_wait: time.max(Duration::from_micros(datagrams * u64::from(SIZE) * 1_000_000 / rate)),
             given_up: 0,
             asked: 0,
             delays: Delays::new(now),
@@ -133,7 +137,7 @@ impl Queue {
             let waiting = self.rows[row].pop_front()?;
             self.waiting[waiting.flow][row] -= 1;
             let waited = now.since(waiting.since);
-            if waited <= LONGEST_WAIT {
+            if waited <= self.longest_wait {
                 self.delays.add(waited, now);
                 return Some(waiting);
             }
