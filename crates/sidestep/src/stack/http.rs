@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
+use stack::ipsec::Ipsec;
 use stack_runtime::{TcpOptions, TcpStream};
 
 use super::http_message::{Length, MAX_FIELDS, body_length, broken, copy, copy_chunks, read_head};
@@ -144,7 +145,7 @@ fn fill(
 
 /// Sends a request, writes what the answer holds, and returns its status.
 fn exchange(
-    stream: &TcpStream,
+    stream: &TcpStream<Ipsec>,
     url: &Url,
     body: Option<(&str, File)>,
     output: &mut dyn Write,

@@ -301,7 +301,7 @@ pub(crate) fn connect(
     to: SocketAddr,
     options: &TcpOptions,
     patience: Duration,
-) -> io::Result<TcpStream> {
+) -> io::Result<TcpStream<Ipsec>> {
     TcpStream::connect_with(stack, to, options, Some(patience)).map_err(|error| {
         let hint = match error.kind() {
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => {
