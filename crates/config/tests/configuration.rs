@@ -49,7 +49,7 @@ fn the_example_is_what_it_says() {
     assert_eq!(config.tunnel.mtu, None);
     assert_eq!(config.node.external, "eth0");
     let peer = config.peer("site-b").unwrap();
-    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.shape), (10, None, mt6d::config::Shape::None));
+    assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.shape), (10, Some(3), mt6d::config::Shape::None));
     let node = config.to_node_config(1500, true, true);
     assert_eq!(node.check(), Ok(()));
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
