@@ -296,22 +296,22 @@ fn datagrams(network: &Network) -> u64 {
 }
 
 #[test]
-fn an_adaptive_shape_that_carries_nothing_uses_a_sixth_of_its_budget() {
+fn an_adaptive_shape_that_carries_nothing_uses_half_of_its_budget() {
     let budget = 20_000_000_000;
     let mut network = for_hours(15, budget);
     network.run_s(60);
     let before = datagrams(&network);
     network.run_s(3 * 3_600);
     let share = (datagrams(&network) - before) as f64 * SIZE as f64 * 8.0 / budget as f64;
-    assert!((0.155..0.19).contains(&share), "{share}");
+    assert!((0.45..0.5).contains(&share), "{share}");
 }
 
 #[test]
 fn a_budget_that_is_spent_leaves_what_comes_in() {
     let mut network = for_hours(16, 1_000_000_000);
     network.send(A, B, Stream::udp().of(1_000).every_ms(20));
-    // The half at the highest rate takes an hour and three quarters.
-    network.run_s(9_000);
+    // A third of the lanes at the highest rate, with what chance adds, take ten hours for the half.
+    network.run_s(40_000);
     let (before, half_a_day) = (datagrams(&network), 500_000_000.0 / 86_400.0);
     assert!(before * SIZE as u64 > 450_000_000, "{before} datagrams: the half may be spent at once");
     network.run_s(3_600);

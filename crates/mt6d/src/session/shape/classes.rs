@@ -20,7 +20,7 @@ pub(crate) const CLASSES: usize = 3;
 const MIDDLE: u64 = 2;
 /// One of so many lanes is given the class that is asked for.
 const ASKED: u64 = 3;
-/// Of the others so many are given each class: without traffic nine tenths of what comes in are spent.
+/// Of the others so many are given each class: without traffic a little less is spent than comes in.
 const ANY: [u64; CLASSES] = [22, 9, 1];
 /// The class that is asked for carries at least so many quarters of what was to be sent.
 const HEADROOM: u64 = 6;
