@@ -192,9 +192,9 @@ mod tests {
                 "settings": {"pairs": 16, "traffic": "g711", "peer": peer, "lanes": 3, "rotation": "10s", "seconds": 100,
                     "seed": seed},
                 "cost": {"delays_ms": [[4.0, 9.0]], "sent": 90, "given_up": 10},
-                "found": {"flows": 1, "datagrams": 2, "bytes": bytes, "counting": {"pairs": 16, "estimate": 16.0},
-                    "verdicts": [{"question": "succession", "judge": "all", "asked": 9, "auc": auc, "auc_95": [0.4, 0.6],
-                        "first": 0.1, "first_95": [0.0, 0.2], "first_chance": 0.0625}]}
+                "flows": 1, "datagrams": 2, "bytes": bytes, "counting": {"pairs": 16, "estimate": 16.0},
+                "verdicts": [{"question": "succession", "judge": "all", "asked": 9, "auc": auc, "auc_95": [0.4, 0.6],
+                    "first": 0.1, "first_95": [0.0, 0.2], "first_chance": 0.0625}]
             }))
             .unwrap()
         };

@@ -17,6 +17,7 @@ use crate::{chart, page};
 pub(super) struct Run {
     pub(super) settings: Settings,
     pub(super) cost: Cost,
+    #[serde(flatten)]
     pub(super) found: Verdicts,
 }
 
