@@ -222,7 +222,7 @@ def wilson(hits, count):
     middle = part + z * z / (2 * count)
     margin = z * (part * (1 - part) / count + z * z / (4 * count * count)) ** 0.5
     scale = 1 + z * z / count
-    return [(middle - margin) / scale, (middle + margin) / scale]
+    return [max(0.0, (middle - margin) / scale), min(1.0, (middle + margin) / scale)]
 
 
 # nDPI.

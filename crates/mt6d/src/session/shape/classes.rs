@@ -1,8 +1,8 @@
 //! The rates of an adaptive shape: each lane is given a class at its birth, and keeps it until its death.
 //!
 //! Of three lanes one, by chance, is given the class that demand asks for, and two are given any class, by chance alone. So who
-//! compares two lanes compares in eight of nine cases at least one that knows nothing of the traffic, whatever that is: by the
-//! rates of one direction he tells a pair's lanes from others' with an AUC of at most 0.56, by those of both of at most 0.61.
+//! compares two lanes compares in eight of nine cases at least one that knows nothing of the traffic, whatever that is. That
+//! bounds what he learns (docs/protocol.md, "Shape").
 
 use std::sync::Arc;
 use std::time::Duration;
