@@ -89,12 +89,12 @@ impl Chart {
         });
     }
 
-    /// A point with a name beside it.
+    /// A point with a name: those of class `b` have it below.
     pub(crate) fn dot(&mut self, class: &str, (x, y): (f64, f64), name: &str) {
         let (x, y) = (self.across(x), self.up(y));
         self.draw(&html! {
             circle class={ "fill " (class) } cx=(Px(x)) cy=(Px(y)) r="4" {}
-            text.label x=(Px(x + 7.0)) y=(Px(y + 4.0)) { (name) }
+            text.label x=(Px(x)) y=(Px(if class == "b" { y + 16.0 } else { y - 8.0 })) text-anchor="middle" { (name) }
         });
     }
 

@@ -7,12 +7,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use lab::Error;
-use maud::{Markup, PreEscaped, html};
+use maud::Markup;
 
 use super::options::Settings;
 use super::verdict::{Run, Verdict, percent};
+use crate::chart;
 use crate::comparison::docs;
-use crate::{chart, page};
 
 /// Runs, and where the table of them goes.
 #[derive(Clone, Debug, Args)]
@@ -146,38 +146,44 @@ fn markdown(rows: &[Row]) -> String {
     text
 }
 
-/// The first questions's area over the bytes: what one buys with the other.
+/// The first question's area over the bytes, of the pairs and traffic that have most rows: what one buys with the other.
 fn figure(rows: &[Row]) -> String {
+    let like = |row: &Row| (row.settings.pairs, row.settings.traffic.clone());
+    let alike = |row: &&Row| rows.iter().filter(|other| like(other) == like(row)).count();
+    let Some(most) = rows.iter().max_by_key(alike).map(like) else { return String::new() };
     let points: Vec<(&Row, f64, f64)> = rows
         .iter()
+        .filter(|row| like(row) == most)
         .filter_map(|row| {
             let areas = row.each("succession", |verdict| verdict.auc);
             Some((row, row.bytes?, mean(areas.into_iter())))
         })
         .collect();
     let most = points.iter().map(|(_, bytes, _)| *bytes).fold(1.0, f64::max);
-    let mut drawing = chart::time::Chart::new(320.0, (0.0, most * 1.15), (0.45, 1.0)).axes(
+    let mut drawing = chart::time::Chart::new(320.0, (0.0, most * 1.15), (0.4, 1.0)).axes(
         "bytes, beside those without a shape",
         "AUC, next flow (chance: 0.50)",
         6,
     );
     for (row, bytes, area) in points {
-        let shape = row.settings.peer.first().map_or("none", |line| line.trim_start_matches("shape = "));
-        let class = if shape.contains("constant") { "b" } else { "a" };
-        drawing.dot(class, (bytes, area), shape.trim_matches(['{', '}', ' ']));
+        let shape = row.settings.peer.first().map_or("no shape", |line| line.trim_start_matches("shape = "));
+        let (class, name) = match shape.trim_matches(['{', '}', ' ']).split_once(" = ") {
+            Some(("constant", rate)) => ("b", rate.trim_matches('"').to_owned()),
+            Some((_, rate)) => ("a", rate.trim_matches('"').to_owned()),
+            None => ("neutral", shape.to_owned()),
+        };
+        drawing.dot(class, (bytes, area), &name);
     }
-    let svg = drawing
-        .svg("How well an observer finds the next flow of a pair, over the bytes that hiding it costs");
-    standalone(&svg)
+    let said = "How well an observer finds the next flow of a pair, over the bytes that hiding it costs";
+    standalone(&drawing.svg(said))
 }
 
-/// A drawing that is a file of its own, on white.
+/// A drawing that is a file of its own, on white: pages that show it have no style for it.
 fn standalone(svg: &Markup) -> String {
-    let style = html! {
-        style { (PreEscaped(page::STYLE)) "svg { background: #fff; } :root { color-scheme: light; }" }
-    };
-    let begin =
-        format!(" xmlns=\"http://www.w3.org/2000/svg\" font-family=\"sans-serif\">{}", style.into_string());
+    const STYLE: &str = "svg { background: #fff; } text { fill: #333; font: 11px sans-serif; } \
+        .grid { stroke: #ddd; } .axis { stroke: #999; } \
+        .fill.a { fill: #0072b2; } .fill.b { fill: #d55e00; } .fill.neutral { fill: #666; }";
+    let begin = format!(" xmlns=\"http://www.w3.org/2000/svg\"><style>{STYLE}</style>");
     svg.clone().into_string().replacen('>', &begin, 1)
 }
 
@@ -216,6 +222,6 @@ mod tests {
         let runs = runs();
         let drawn = figure(&rows(&runs));
         assert_eq!(drawn.matches("<circle").count(), 2);
-        assert!(drawn.starts_with("<svg") && drawn.contains("constant"), "{drawn}");
+        assert!(drawn.starts_with("<svg") && drawn.contains("2Mbit"), "{drawn}");
     }
 }
