@@ -32,6 +32,9 @@ const ANSWER_TIME: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a client may take to read its answer.
 const REPLY_TIME: Duration = Duration::from_secs(2);
+/// How long the socket of a daemon that was killed may still be held: by what it began to run, until that has a program of its
+/// own.
+const DYING: Duration = Duration::from_millis(500);
 
 /// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is shutting down.
 #[derive(Debug)]
@@ -161,7 +164,13 @@ pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
             "{shown} exists and is not a socket: remove it, or choose another socket with --socket"
         ));
     }
-    match UnixStream::connect(path) {
+    let deadline = Instant::now() + DYING;
+    let mut answer = UnixStream::connect(path);
+    while answer.is_ok() && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
+        answer = UnixStream::connect(path);
+    }
+    match answer {
         Ok(_) => {
             let remedy = if is_of_gateway(path) {
                 "stop it: a network namespace has only one gateway"
@@ -356,6 +365,20 @@ mod tests {
         assert!(path.exists());
         let (_server, path) = daemon(folder.path());
         assert!(ask(&path, &Request::Show).is_ok());
+    }
+
+    #[test]
+    fn the_socket_of_a_daemon_that_is_dying_is_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("mt6d0.sock");
+        let held = UnixListener::bind(&path).unwrap();
+        let held = std::thread::spawn(move || {
+            std::thread::sleep(2 * LOOK_EVERY);
+            drop(held);
+        });
+        remove_stale_socket(&path).unwrap();
+        assert!(!path.exists());
+        held.join().unwrap();
     }
 
     #[test]
