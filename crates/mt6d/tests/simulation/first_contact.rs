@@ -95,7 +95,9 @@ fn both_begin_at_the_same_instant() {
         let (a, b) = (network.status(A), network.status(B));
         assert_eq!(a.lanes[0].local, b.lanes[0].remote, "both use the same session");
         assert_eq!(a.lanes[0].remote, b.lanes[0].local);
-        assert!(network.sites[A].node().endpoints() <= 15, "the other session is gone");
+        // Beside those of its lanes: of others that are about to be born or have just died, and those of rendezvous.
+        let others = network.sites[A].node().endpoints() - a.lanes.len();
+        assert!(others <= 12, "{others} endpoints: the other session is gone");
     }
 }
 
