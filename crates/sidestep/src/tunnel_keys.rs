@@ -20,8 +20,19 @@ pub(crate) fn generate_private() -> Result<(), Failure> {
 }
 
 pub(crate) fn generate_preshared() -> Result<(), Failure> {
-    let key = PresharedKey::from_bytes(*random()?);
-    print_secret(&key.to_base64())
+    print_secret(&preshared(random)?)
+}
+
+/// A key that no configuration takes for one in another notation: where the secret is IKE's, `0x` and `0s` begin those.
+fn preshared(
+    mut random: impl FnMut() -> Result<Zeroizing<[u8; 32]>, Failure>,
+) -> Result<Zeroizing<String>, Failure> {
+    loop {
+        let key = PresharedKey::from_bytes(*random()?).to_base64();
+        if !key.starts_with('0') {
+            return Ok(key);
+        }
+    }
 }
 
 pub(crate) fn public_of_stdin() -> Result<(), Failure> {
@@ -51,4 +62,21 @@ fn print_secret(key: &str) -> Result<(), Failure> {
         );
     }
     print(format_args!("{key}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_preshared_key_begins_like_no_other_notation() {
+        // In base64 these begin with "0x", "0s" and "Ax".
+        let mut draws = [[0xd3, 0x10], [0xd2, 0xc0], [0x03, 0x10]].into_iter();
+        let key = preshared(|| {
+            let mut bytes = Zeroizing::new([0; 32]);
+            bytes[..2].copy_from_slice(&draws.next().expect("a third one at most"));
+            Ok(bytes)
+        });
+        assert!(key.is_ok_and(|key| key.starts_with("Ax")));
+    }
 }
