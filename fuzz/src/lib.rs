@@ -48,7 +48,7 @@ fn config(own: usize) -> NodeConfig {
         rekey_after: mt6d::config::REKEY_AFTER,
         peers: vec![PeerConfig {
             rotation: Duration::from_secs(1),
-            lanes: 2,
+            lanes: Some(2),
             clockless: true,
             rewrite: true,
             ..PeerConfig::new(
