@@ -32,6 +32,8 @@ from sklearn.metrics import roc_auc_score
 # How many judges of other halves of the pairs look at a candidate.
 LOOKS = 2
 SAMPLES = 200
+# How often a judge corrects himself. Less tells less, and is for trying the tool.
+ROUNDS = 150
 # Judges without any knowledge who are asked what chance is.
 CHANCES = 20
 # Seconds that are cut off at both ends of a recording: flows that were there before, or that go on behind it.
@@ -309,10 +311,6 @@ def table(question):
             offered.append(candidate.pair)
             query.append(number)
     return (np.array(rows, dtype=float), columns, *(np.array(x) for x in (truth, asked, offered, query)))
-
-
-# How often a judge corrects himself. Less tells less, and is for trying the tool.
-ROUNDS = 150
 
 
 def learner():

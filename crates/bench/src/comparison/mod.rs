@@ -38,7 +38,8 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use lab::Error;
 use lab::command::{check, text};
@@ -48,6 +49,15 @@ pub(crate) use statistics::quantile;
 
 /// Exit status of a run that was interrupted, as a shell has it for SIGINT.
 pub(crate) const INTERRUPTED: u8 = 130;
+
+/// Waits; false if it was told to stop.
+pub(crate) fn wait(time: Duration, stop: &AtomicBool) -> bool {
+    let end = Instant::now() + time;
+    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    !stop.load(Ordering::Relaxed)
+}
 
 /// Runs the comparison.
 ///

@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::comparison::docs::between;
 use crate::comparison::tables::{Table, number};
-use crate::comparison::{INTERRUPTED, machine};
+use crate::comparison::{INTERRUPTED, machine, wait};
 use lab::accounting::cpu_seconds;
 use lab::capture::Recording;
 use lab::process::Process;
@@ -194,15 +194,6 @@ fn begin(lab: &Lab, rate: u32, load: Load, time: Duration) -> Result<(Vec<UdpStr
         }
     }
     Ok((streams, loops))
-}
-
-/// False if it was interrupted.
-fn wait(time: Duration, stop: &AtomicBool) -> bool {
-    let end = Instant::now() + time;
-    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    !stop.load(Ordering::Relaxed)
 }
 
 /// Prints the results, and writes them where they are asked for.

@@ -178,8 +178,7 @@ fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> st
         Shape::None => {}
         Shape::Adaptive(daily) => {
             let gb = daily.bytes() as f64 / 1e9;
-            // Of three lanes one has the lowest class, the others any (docs/protocol.md, "Shape").
-            let idle = gb / 2.0 * (0.5 + 2.0 * (22.0 * 0.5 + 9.0 * 2.0 + 8.0) / 32.0) / 3.0;
+            let idle = daily.idle() as f64 / 1e9;
             writeln!(
                 text,
                 "          send datagrams of 1280 bytes all the time, up to {gb} GB a day, {idle:.1} GB of it idle",

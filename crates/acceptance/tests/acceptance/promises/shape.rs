@@ -128,7 +128,7 @@ fn reload(lab: &mut Lab, site: Site, kind: &Value) {
 #[test]
 fn an_adaptive_shape_has_each_ends_budget_and_gives_way_to_another_at_a_reload() {
     let Some(builder) = scene::lab() else { return };
-    // The lowest rate is 113 datagrams per second, a third of which is there where one lane is alone.
+    // The lowest rate is 226 datagrams per second, a third of which is there where one lane is alone.
     let adaptive = "{ adaptive = \"100GB/day\" }";
     let mut lab = builder.whole_packets(true).lanes(3).shape(adaptive).build().expect("a lab");
     configure(&mut lab, Site::B, adaptive, "\"none\"");

@@ -53,7 +53,7 @@ impl std::fmt::Display for Cost {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let lost = 100.0 * self.given_up();
         match self.delay_ms() {
-            None => write!(f, "No shape: nothing waits."),
+            None => write!(f, "No packet has waited for a slot."),
             Some([median, p99]) => write!(
                 f,
                 "At the gateway in the middle half of the packets wait for up to {median:.0} ms, 99 of 100 for up to {p99:.0} \

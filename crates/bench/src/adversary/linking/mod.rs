@@ -2,9 +2,9 @@
 //! tries to follow a pair from one flow to the next (docs/unlinkability.md).
 //!
 //! [`scene`] builds the pairs and records what passes between their sites, [`traffic`] is what the pairs carry,
-//! [`recording`] turns the capture into flows, [`cost`] is what the gateways say. The judges are a program of Python, `reference/adversary.py`, since the
-//! strongest of them learns, by a library that is kept by others; [`verdict`] is what they say, and
-//! [`summary`] what they say of several runs.
+//! [`recording`] turns the capture into flows, [`cost`] is what the gateways say. The judges are a program of Python,
+//! `reference/adversary.py`, since the strongest of them learns, by a library that is kept by others; [`verdict`] is what they
+//! say, and [`summary`] what they say of several runs.
 
 mod cost;
 mod options;
@@ -17,13 +17,13 @@ mod verdict;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use lab::Error;
 use lab::command::check;
 
-use crate::comparison::docs;
+use crate::comparison::{docs, wait};
 pub(crate) use options::LinkingOptions;
 pub(crate) use summary::{SummaryOptions, run as summarise};
 use verdict::{Run, Verdicts};
@@ -87,15 +87,6 @@ fn judge(folder: &Path, quick: bool) -> Result<Verdicts, Error> {
     judges.args(["-c", JUDGES]).arg(folder).args(quick.then_some("--quick"));
     let output = check(&mut judges)?;
     Verdicts::read(&output.stdout)
-}
-
-/// Waits; false if it was told to stop.
-fn wait(time: Duration, stop: &AtomicBool) -> bool {
-    let end = Instant::now() + time;
-    while Instant::now() < end && !stop.load(Ordering::Relaxed) {
-        std::thread::sleep(Duration::from_millis(50));
-    }
-    !stop.load(Ordering::Relaxed)
 }
 
 #[cfg(test)]

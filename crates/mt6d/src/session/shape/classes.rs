@@ -28,6 +28,14 @@ const HEADROOM: u64 = 6;
 const SECOND: Duration = Duration::from_secs(1);
 const AVERAGE: u64 = 8;
 
+/// How much an end without traffic sends on average, of what comes in.
+pub(crate) fn idle() -> f64 {
+    let rate = |class: usize| MIDDLE as f64 * 4f64.powi(class as i32 - 1);
+    let any: f64 = ANY.iter().enumerate().map(|(class, lanes)| *lanes as f64 * rate(class)).sum();
+    let any = any / ANY.iter().sum::<u64>() as f64;
+    (rate(0) + (ASKED - 1) as f64 * any) / ASKED as f64
+}
+
 /// Draws the classes.
 pub(crate) struct Classes {
     budget: Arc<Budget>,
