@@ -85,11 +85,6 @@ impl Daily {
     pub fn bytes(self) -> u64 {
         self.0
     }
-
-    /// Bytes per day that an end sends on average which has nothing to carry.
-    pub fn idle(self) -> u64 {
-        (self.0 as f64 / 2.0 * crate::session::idle_share()) as u64
-    }
 }
 
 impl Default for Daily {

@@ -67,7 +67,6 @@ use seal::{OpeningKey, SealingKey};
 pub(crate) use shape::Budget;
 pub(crate) use shape::SIZE as SHAPE_SIZE;
 use shape::Shaping;
-pub(crate) use shape::idle as idle_share;
 pub use shape::{Delay, ShapeStatus};
 
 /// An answer that took longer is refused.

@@ -12,6 +12,7 @@ use rand_chacha::rand_core::Rng;
 
 use super::SIZE;
 use super::budget::Budget;
+use crate::config::Daily;
 use crate::time::Time;
 
 /// How many classes there are; each has four times the rate of the one below.
@@ -28,12 +29,15 @@ const HEADROOM: u64 = 6;
 const SECOND: Duration = Duration::from_secs(1);
 const AVERAGE: u64 = 8;
 
-/// How much an end without traffic sends on average, of what comes in.
-pub(crate) fn idle() -> f64 {
-    let rate = |class: usize| MIDDLE as f64 * 4f64.powi(class as i32 - 1);
-    let any: f64 = ANY.iter().enumerate().map(|(class, lanes)| *lanes as f64 * rate(class)).sum();
-    let any = any / ANY.iter().sum::<u64>() as f64;
-    (rate(0) + (ASKED - 1) as f64 * any) / ASKED as f64
+impl Daily {
+    /// Bytes per day that an end sends on average which has nothing to carry.
+    pub fn idle(self) -> u64 {
+        let rate = |class: usize| MIDDLE as f64 * 4f64.powi(class as i32 - 1);
+        let any: f64 = ANY.iter().enumerate().map(|(class, lanes)| *lanes as f64 * rate(class)).sum();
+        let any = any / ANY.iter().sum::<u64>() as f64;
+        let share = (rate(0) + (ASKED - 1) as f64 * any) / ASKED as f64;
+        (self.bytes() as f64 / 2.0 * share) as u64
+    }
 }
 
 /// Draws the classes.
@@ -116,7 +120,6 @@ mod tests {
     use rand_chacha::rand_core::SeedableRng;
 
     use super::*;
-    use crate::config::Daily;
 
     const LIFE: Duration = Duration::from_secs(10);
     const ALIVE: u64 = 3_000;

@@ -24,7 +24,6 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 
 pub(crate) use budget::Budget;
 use classes::Classes;
-pub(crate) use classes::idle;
 pub use delays::Delay;
 use queue::Queue;
 pub(crate) use queue::SIZE;
