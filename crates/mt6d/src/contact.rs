@@ -222,6 +222,21 @@ pub(crate) struct Attempts {
     count: u32,
     /// When the next try may begin.
     next: Option<Time>,
+    /// When there began to be reason.
+    since: Option<Time>,
+    /// Where the last one went.
+    to: Option<SocketAddrV6>,
+}
+
+/// Tries to reach a peer, as the status shows them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct AttemptStatus {
+    /// For how long there has been reason to try.
+    pub since: Duration,
+    /// How many there were.
+    pub tries: u32,
+    /// Where the last one went; none before the first.
+    pub to: Option<SocketAddrV6>,
 }
 
 impl Attempts {
@@ -233,6 +248,7 @@ impl Attempts {
     /// There is reason to try: at once, if there was none before.
     pub(crate) fn begin(&mut self, now: Time) {
         self.next.get_or_insert(now);
+        self.since.get_or_insert(now);
     }
 
     /// There is more reason than before: the first try need not wait. Whether it would have.
@@ -247,6 +263,18 @@ impl Attempts {
     /// There is no reason any more.
     pub(crate) fn stop(&mut self) {
         *self = Attempts::default();
+    }
+
+    /// How it goes; none if there is no reason to try.
+    pub(crate) fn status(&self, now: Time) -> Option<AttemptStatus> {
+        let since = self.since.filter(|_| self.active())?;
+        Some(AttemptStatus { since: now.since(since), tries: self.count, to: self.to })
+    }
+
+    /// A try begins, with a message of its own.
+    pub(crate) fn start(&mut self, attempt: Attempt) {
+        self.to = Some(attempt.first.to);
+        self.current = Some(Box::new(attempt));
     }
 
     /// Whether all tiers were tried in vain.

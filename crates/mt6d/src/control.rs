@@ -34,7 +34,13 @@ pub(crate) enum Control<'a> {
     /// The probe with this id and size arrived.
     MtuProbed { size: u16 },
     /// Asks for an answer, with the sender's session clock (ms).
-    RoundTrip { clock: i64 },
+    RoundTrip {
+        clock: i64,
+        /// For how long (ms) the sender should have heard something; 0 if it has.
+        overdue: u32,
+        /// Whether the sender keeps the session without traffic.
+        keeps: bool,
+    },
     /// Answers: the question's clock, and the answerer's.
     RoundTripAnswer { echo: i64, clock: i64 },
     /// The session is over.
@@ -116,8 +122,10 @@ impl<'a> Control<'a> {
                 put(&size.to_be_bytes());
                 kind::MTU_PROBED
             }
-            Control::RoundTrip { clock } => {
+            Control::RoundTrip { clock, overdue, keeps } => {
                 put(&clock.to_be_bytes());
+                put(&overdue.to_be_bytes());
+                put(&[keeps.into()]);
                 kind::ROUND_TRIP
             }
             Control::RoundTripAnswer { echo, clock } => {
@@ -145,7 +153,8 @@ impl<'a> Control<'a> {
             + match self {
                 Control::Padding | Control::Opener | Control::Close => 0,
                 Control::ContextKnown { .. } | Control::MtuProbe { .. } | Control::MtuProbed { .. } => 2,
-                Control::Confirm { .. } | Control::RoundTrip { .. } => 8,
+                Control::Confirm { .. } => 8,
+                Control::RoundTrip { .. } => 13,
                 Control::Confirmed { .. } | Control::RoundTripAnswer { .. } => 16,
                 Control::Context { .. } => 36,
                 Control::RekeyFirst(message) | Control::RekeyAnswer(message) => message.len(),
@@ -196,7 +205,16 @@ impl<'a> Control<'a> {
             kind::CONTEXT_KNOWN => Control::ContextKnown { context: short()? },
             kind::MTU_PROBE => Control::MtuProbe { size: short()? },
             kind::MTU_PROBED => Control::MtuProbed { size: short()? },
-            kind::ROUND_TRIP => Control::RoundTrip { clock: clock()? },
+            kind::ROUND_TRIP => {
+                let (clock, rest) = body.split_first_chunk::<8>()?;
+                let (overdue, keeps) = rest.split_first_chunk::<4>()?;
+                let [keeps] = keeps.try_into().ok()?;
+                Control::RoundTrip {
+                    clock: i64::from_be_bytes(*clock),
+                    overdue: u32::from_be_bytes(*overdue),
+                    keeps: keeps != 0,
+                }
+            }
             kind::ROUND_TRIP_ANSWER => {
                 let (echo, clock) = clocks()?;
                 Control::RoundTripAnswer { echo, clock }
@@ -235,7 +253,7 @@ mod tests {
             Control::ContextKnown { context: 3 },
             Control::MtuProbe { size: 1500 },
             Control::MtuProbed { size: 1280 },
-            Control::RoundTrip { clock: 9 },
+            Control::RoundTrip { clock: 9, overdue: 2_500, keeps: true },
             Control::RoundTripAnswer { echo: 9, clock: 10 },
             Control::Close,
             Control::Half { part: 1, bytes: b"second" },

@@ -9,8 +9,12 @@ use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
 
+use crate::event::{Change, PeerEvent};
 use crate::id::{EndpointId, LaneId, PeerId, SessionId};
 use crate::tier::TierEpoch;
+
+/// Events that wait for the host.
+const EVENTS: usize = 4096;
 
 /// What the host is to do. No action may be passed over, so the list is complete: one more is a breaking change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,6 +77,8 @@ pub(crate) struct HostInterface {
     entries: Vec<Entry>,
     free: Vec<u32>,
     actions: VecDeque<Action>,
+    /// What the host may want to know, the oldest first.
+    events: VecDeque<PeerEvent>,
     next_session: SessionId,
     entropy: Entropy,
     rng: ChaCha20Rng,
@@ -88,6 +94,7 @@ impl HostInterface {
             entries: Vec::new(),
             free: Vec::new(),
             actions: VecDeque::new(),
+            events: VecDeque::new(),
             next_session: SessionId(0),
             entropy: Box::new(entropy),
             rng,
@@ -121,6 +128,19 @@ impl HostInterface {
             self.free.push(id.slot);
             self.actions.push_back(Action::Close { id });
         }
+    }
+
+    /// Tells of a peer. Where the host does not take what it is told, the oldest makes room.
+    pub(crate) fn tell(&mut self, peer: &str, change: Change) {
+        if self.events.len() == EVENTS {
+            self.events.pop_front();
+        }
+        self.events.push_back(PeerEvent { peer: peer.to_owned(), change });
+    }
+
+    /// What was told and not yet taken.
+    pub(crate) fn next_event(&mut self) -> Option<PeerEvent> {
+        self.events.pop_front()
     }
 
     /// Asks for something else.

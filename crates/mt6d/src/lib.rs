@@ -123,6 +123,7 @@ mod drops;
 pub mod endpoint;
 mod env;
 mod envelope;
+mod event;
 mod handshake;
 mod host_interface;
 mod id;
@@ -145,14 +146,16 @@ mod time;
 #[cfg(test)]
 mod vectors;
 
+pub use contact::AttemptStatus;
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
+pub use event::{Change, Ending, PeerEvent, PeerState, Silence};
 pub use host_interface::{Action, Rewrite};
 pub use id::{EndpointId, Epoch, LaneId};
 pub use node::Node;
 pub use outbox::{Batch, Outbox};
 pub use packet_worker::{Notice, PacketWorker, Receiver, Update};
-pub use peer::{LaneStatus, PeerMemory, PeerState, PeerStatus, SessionStatus};
+pub use peer::{LaneStatus, PeerMemory, PeerStatus, SessionStatus};
 pub use received::Received;
 pub use session::{Delay, InnerMtu, ShapeStatus, Traffic};
 pub use time::{Now, Time};

@@ -17,6 +17,7 @@ use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
+use crate::event::PeerEvent;
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
@@ -243,6 +244,11 @@ impl Node {
     /// What the host is to do next; to be asked until there is nothing.
     pub fn next_action(&mut self) -> Option<Action> {
         self.host.next_action()
+    }
+
+    /// What has happened to peers since this was last asked, the oldest first; to be asked until there is nothing.
+    pub fn next_event(&mut self) -> Option<PeerEvent> {
+        self.host.next_event()
     }
 
     /// Whether there is something.

@@ -7,6 +7,7 @@
 mod memory;
 mod packets;
 mod rendezvous;
+mod standing;
 mod status;
 
 use std::collections::VecDeque;
@@ -23,6 +24,7 @@ use crate::contact::{Attempts, Listeners};
 use crate::drops::{DropReason, Drops};
 use crate::env::{Env, Identity};
 use crate::envelope::Mark;
+use crate::event::Ending;
 use crate::handshake::Parties;
 use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
@@ -35,7 +37,8 @@ use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
-pub use status::{LaneStatus, PeerState, PeerStatus, SessionStatus};
+use standing::Told;
+pub use status::{LaneStatus, PeerStatus, SessionStatus};
 
 /// Traffic keeps tries going for this long.
 const WANTED_FOR: Duration = Duration::from_secs(60);
@@ -108,6 +111,11 @@ pub(crate) struct Peer {
     past_rewritten: Traffic,
     past_rotations: (u64, u64),
     handshakes: u64,
+    /// When a session that is gone was heard last.
+    last_heard: Option<Time>,
+    /// Why the last session has ended, or will have, if nothing else is known.
+    ending: Ending,
+    told: Told,
     /// What an adaptive shape has spent, once there was one.
     budget: Option<Arc<Budget>>,
 }
@@ -120,6 +128,11 @@ impl Peer {
         memory: PeerMemory,
         now: Now,
     ) -> Self {
+        // What the user has written since counts for more.
+        let remote_prefix = match memory.hop_prefix {
+            Some((configured, seen)) if configured == config.hop_prefix => seen,
+            _ => config.hop_prefix,
+        };
         Peer {
             next: now.boot,
             next_slot: None,
@@ -131,11 +144,7 @@ impl Peer {
             sessions: Vec::new(),
             answers: Vec::new(),
             queue: VecDeque::new(),
-            // What the user has written since counts for more.
-            remote_prefix: match memory.hop_prefix {
-                Some((configured, seen)) if configured == config.hop_prefix => seen,
-                _ => config.hop_prefix,
-            },
+            remote_prefix,
             heard: Mark::default(),
             tried: VecDeque::new(),
             listens_since: now.boot,
@@ -154,6 +163,9 @@ impl Peer {
             past_rewritten: Traffic::default(),
             past_rotations: (0, 0),
             handshakes: 0,
+            last_heard: None,
+            ending: Ending::Dropped,
+            told: Told::new(remote_prefix, now.boot),
             budget: None,
             config,
         }
@@ -216,6 +228,7 @@ impl Peer {
             session.close_endpoints(env.host);
         }
         self.listeners.close(env.host);
+        self.tell_end(env);
     }
 
     pub(crate) fn count(&mut self, reason: DropReason) {
@@ -360,6 +373,7 @@ impl Peer {
 
     fn remove(&mut self, id: SessionId, host: &mut HostInterface) {
         let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return };
+        self.last_heard = self.last_heard();
         let mut session = self.sessions.swap_remove(at);
         session.close_endpoints(host);
         let (rotations, skips) = session.rotations();
@@ -389,6 +403,7 @@ impl Peer {
         if self.route_mtu_changed() {
             env.deliver.mtu_changed();
         }
+        self.tell(env);
     }
 
     /// When the peer wants to be called.
@@ -424,7 +439,10 @@ impl Peer {
             }
             let (health, at) = session.poll(env);
             match health {
-                Health::Over => over.push(session.id),
+                Health::Over => {
+                    self.ending = session.ending(now).unwrap_or(self.ending);
+                    over.push(session.id);
+                }
                 Health::Silent => self.silent = true,
                 Health::Good => {}
             }
@@ -434,7 +452,7 @@ impl Peer {
         self.clear_silence();
         if self.silent && self.attempts.tried_all_tiers(self.listeners.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
-            self.silent = false;
+            (self.silent, self.ending) = (false, Ending::Lost);
         }
         for id in over {
             if let Some(session) = self.session(id).filter(|s| s.phase == Phase::Up) {
@@ -517,9 +535,9 @@ mod tests {
 
     use wire::virtio_net;
 
-    use super::PeerState;
     use super::packets::QUEUED_FOR;
     use crate::config::{NodeConfig, PeerConfig};
+    use crate::event::PeerState;
     use crate::keys::PrivateKey;
     use crate::{Action, Deliver, Node, Now, Outbox, Time};
 

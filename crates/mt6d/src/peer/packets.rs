@@ -11,6 +11,7 @@ use wire::{icmp_error, virtio_net};
 use super::{Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
+use crate::event::Ending;
 use crate::host_interface::Purpose;
 use crate::id::{LaneId, SessionId};
 use crate::received::Received;
@@ -176,6 +177,7 @@ impl Peer {
             Ok(Incoming::Closed) => {
                 if let Some(session) = self.session(id) {
                     session.retire(now);
+                    self.ending = Ending::Closed;
                 }
                 Ok(())
             }

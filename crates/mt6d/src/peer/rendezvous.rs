@@ -70,7 +70,7 @@ impl Peer {
         // Where it was seen last may be where it was for an hour; where it is at home is tried, too.
         let remote_prefix = if number % 2 == 1 { self.config.hop_prefix } else { self.remote_prefix };
         let (first, pending) = self.first_message(at, remote_prefix, env);
-        self.attempts.current = Some(Box::new(Attempt::new(first, pending, env.now.boot)));
+        self.attempts.start(Attempt::new(first, pending, env.now.boot));
     }
 
     /// A fresh handshake's first message.

@@ -5,21 +5,12 @@ use std::time::Duration;
 
 use super::Peer;
 use super::memory::PeerMemory;
+use crate::contact::AttemptStatus;
 use crate::drops::Drops;
+use crate::event::PeerState;
 use crate::id::LaneId;
-use crate::session::{Phase, ShapeStatus, Traffic};
+use crate::session::{ShapeStatus, Traffic};
 use crate::time::Now;
-
-/// Whether there is a session. These are all: one more is a breaking change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PeerState {
-    /// No session, and no reason to have one.
-    Idle,
-    /// On the way to one.
-    Handshake,
-    /// There is one.
-    Established,
-}
 
 /// A session, as the status shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,6 +43,12 @@ pub struct PeerStatus {
     pub public_key: crate::keys::PublicKey,
     /// Whether there is a session.
     pub state: PeerState,
+    /// For how long that has been so.
+    pub state_for: Duration,
+    /// When something that was the peer's for certain came last, in this run.
+    pub last_heard: Option<Duration>,
+    /// What leads to a session, if there is none or it is silent.
+    pub attempts: Option<AttemptStatus>,
     /// The session in use.
     pub session: Option<SessionStatus>,
     /// Its lanes.
@@ -78,7 +75,8 @@ pub struct PeerStatus {
     pub drops: Drops,
     /// Round-trip time to the peer.
     pub rtt: Option<Duration>,
-    /// How far the peer's clock is ahead of ours, in milliseconds.
+    /// How far the peer's clock is ahead of ours, in milliseconds, as far as it was heard in this run; 0 where the difference
+    /// may as well come from the time that its message took.
     pub clock_offset_ms: Option<i64>,
     /// The largest outer packet that is known to arrive, in bytes.
     pub path_mtu: Option<u16>,
@@ -104,16 +102,13 @@ impl Peer {
             let (more, skipped) = session.rotations();
             (rotations, skips) = (rotations + more, skips + skipped);
         }
-        let state = match session {
-            Some(session) if session.phase == Phase::Up => PeerState::Established,
-            Some(_) => PeerState::Handshake,
-            None if self.attempts.active() || !self.sessions.is_empty() => PeerState::Handshake,
-            None => PeerState::Idle,
-        };
         PeerStatus {
             name: self.config.name.clone(),
             public_key: self.config.public_key,
-            state,
+            state: self.state(now.boot),
+            state_for: self.state_for(now.boot),
+            last_heard: self.last_heard().map(|at| now.boot.since(at)),
+            attempts: self.attempts.status(now.boot),
             session: session.map(|s| SessionStatus {
                 age: now.boot.since(s.begun),
                 rekeys: s.rekeys,
@@ -134,7 +129,7 @@ impl Peer {
             rewritten,
             drops,
             rtt: session.and_then(|s| s.round_trip.measured()),
-            clock_offset_ms: self.clock_offset(now),
+            clock_offset_ms: self.shown_clock_offset(now),
             path_mtu: session.map(|s| s.path_mtu.get()),
             shape: session.and_then(|s| s.shape_status(now.boot)),
             handshakes: self.handshakes,
@@ -166,6 +161,14 @@ impl Peer {
     /// Whether it has.
     pub(crate) fn memory_changed(&self, now: Now) -> bool {
         self.memory(now).differs(&self.remembered)
+    }
+
+    /// How far it is ahead for certain.
+    fn shown_clock_offset(&self, now: Now) -> Option<i64> {
+        let clock = self.clock?;
+        let least = clock.ahead_ms.saturating_sub(own_ms(now));
+        let most = least.saturating_add_unsigned(clock.delay_ms);
+        Some(if least > 0 { least } else { most.min(0) })
     }
 
     /// How far the peer's clock is ahead of ours, in milliseconds: as it told in this run, otherwise in an earlier one.

@@ -122,11 +122,14 @@ impl Session {
                 self.path_mtu.probed(size);
                 env.deliver.mtu_changed();
             }
-            Control::RoundTrip { clock: echo } => {
-                self.asked = now;
+            Control::RoundTrip { clock: echo, overdue, keeps } => {
+                self.liveness.peer_asked(Duration::from_millis(overdue.into()), keeps, now);
                 self.send_control(id, &Control::RoundTripAnswer { echo, clock }, env);
             }
-            Control::RoundTripAnswer { echo, clock } => self.measured(echo, clock, now, false),
+            Control::RoundTripAnswer { echo, clock } => {
+                self.liveness.peer_answered();
+                self.measured(echo, clock, now, false);
+            }
             Control::Close => return Ok(Incoming::Closed),
             Control::Half { part, bytes } => {
                 if let Some(mut whole) = self.reassembly.add(id, part, bytes, now)? {

@@ -13,6 +13,7 @@ mod control_out;
 mod fast_in;
 mod fast_out;
 mod lane;
+mod liveness;
 mod path_mtu;
 mod poll;
 mod reassembly;
@@ -25,7 +26,6 @@ mod shape_out;
 
 use std::collections::HashMap;
 use std::net::{Ipv6Addr, SocketAddrV6};
-use std::ops::RangeInclusive;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -59,6 +59,7 @@ pub(crate) use fast_in::Receiver;
 pub use fast_out::InnerMtu;
 pub(crate) use fast_out::{Refusal, Sender};
 use lane::{Lane, Lanes, State, Tickets};
+use liveness::Liveness;
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
@@ -73,14 +74,8 @@ pub use shape::{Delay, ShapeStatus};
 pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
 /// A session that nobody confirms is given up.
 const CONFIRM_WITHIN: Duration = Duration::from_secs(10);
-/// Data sent and nothing received for this long: the peer may be gone.
-const DEAD_AFTER: Duration = Duration::from_secs(15);
 /// Rekeys that the peer may begin: this many at once, and one more after each pause. It waits ten seconds before another.
 const REKEYS: (u32, Duration) = (4, Duration::from_secs(5));
-/// How often liveness is looked at: drawn, so that what is sent then has no phase.
-const TICK: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(1500);
-/// When the first round trip is measured.
-const FIRST_ROUND_TRIP: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3);
 
 /// What the two ends agreed on, seen from this one.
 #[derive(Debug, Clone)]
@@ -272,12 +267,7 @@ pub(crate) struct Session {
     keepalive: Option<Duration>,
     /// Decides what leaves and when, if there is a shape.
     shaping: Option<Box<Shaping>>,
-    next_tick: Time,
-    next_round_trip: Time,
-    /// When the peer asked for a round trip last: who does has traffic, or keeps the session.
-    asked: Time,
-    /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
-    quiet: f64,
+    liveness: Liveness,
 }
 
 /// What the peer's clock shows.
@@ -374,10 +364,7 @@ impl Session {
             next_id: 1,
             keepalive,
             shaping: Shaping::new(terms.shape, terms.lanes, budget, now, host).map(Box::new),
-            next_tick: now + host.pause(TICK),
-            next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
-            asked: now,
-            quiet: host.half_or_more(),
+            liveness: Liveness::new(now, host),
             terms,
         };
         if session.phase == Phase::Confirming {

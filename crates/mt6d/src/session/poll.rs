@@ -1,36 +1,26 @@
 //! What a session does when its time has come.
 
-use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::fast_out::OUTER;
 use super::lane::Overlap;
-use super::{
-    CONFIRM_WITHIN, DEAD_AFTER, Health, Phase, ReliableMessage, Session, State, TICK, generation, rekey, seal,
-};
+use super::{CONFIRM_WITHIN, Health, Phase, ReliableMessage, Session, State, generation, rekey, seal};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
+use crate::event::Ending;
 use crate::host_interface::HostInterface;
 use crate::id::{EndpointId, LaneId};
 use crate::kdf::wipe_stack;
 use crate::time::Time;
 
-/// Data received and nothing sent for this long at most: padding is sent, so that the peer knows that we live.
-const ANSWER_TRAFFIC_AFTER: Duration = Duration::from_secs(10);
-/// Nothing received for this long: round trips are asked for often, so that one answer may be lost before the session seems
-/// silent.
-const ASK_AFTER: Duration = Duration::from_secs(9);
-const ASK_OFTEN: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(2500);
 /// A session without inner traffic for this long ends.
 const IDLE_AFTER: Duration = Duration::from_secs(180);
 /// Traffic within this time keeps openers and probes going.
-const BUSY_FOR: Duration = Duration::from_secs(60);
+pub(super) const BUSY_FOR: Duration = Duration::from_secs(60);
 /// A stateful firewall forgets a flow after 30 s at the least.
 const OPENER_AGAIN: Duration = Duration::from_secs(25);
-/// The mean time between measurements of the round trip.
-const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
 /// Openers that a responder sends before it is confirmed.
 const OPENERS_UNCONFIRMED: u8 = 3;
 /// Openers on a lane at most, while nothing is heard there.
@@ -52,11 +42,7 @@ impl Session {
             Phase::Responding | Phase::Unconfirmed { .. } | Phase::Confirming => {
                 now.since(self.begun) >= CONFIRM_WITHIN
             }
-            Phase::Up => {
-                let idle = now.since(self.activity.last_inner.get()) >= IDLE_AFTER;
-                let kept = self.kept() || now.since(self.asked) < BUSY_FOR;
-                idle && !kept || now.since(self.keyed) >= rekey::hard_limit(&self.terms)
-            }
+            Phase::Up => self.ending(now).is_some(),
         };
         if over {
             return (Health::Over, now);
@@ -71,13 +57,11 @@ impl Session {
             self.send_due(env);
         }
         let mut health = Health::Good;
-        if now >= self.next_tick {
-            self.next_tick = now + env.host.pause(TICK);
-            if self.phase == Phase::Up {
-                self.keep_alive(env);
-                if self.activity.unanswered().is_some_and(|since| now.since(since) >= DEAD_AFTER) {
-                    health = Health::Silent;
-                }
+        if self.phase == Phase::Up && now >= self.liveness.next_tick {
+            self.keep_alive(env);
+            self.reopen(env);
+            if self.seems_dead(now) {
+                health = Health::Silent;
             }
         }
         self.forget_old_secrets();
@@ -87,13 +71,15 @@ impl Session {
         (health, self.deadline(now))
     }
 
-    /// Whether the session goes on without traffic.
-    fn kept(&self) -> bool {
-        self.keepalive.is_some() || self.is_shaped()
-    }
-
-    fn busy(&self, now: Time) -> bool {
-        self.kept() || now.since(self.activity.last_inner.get()) < BUSY_FOR
+    /// Why a session that was up is over, if it is.
+    pub(crate) fn ending(&self, now: Time) -> Option<Ending> {
+        let idle = now.since(self.activity.last_inner.get()) >= IDLE_AFTER;
+        let kept = self.kept() || now.since(self.liveness.asked) < BUSY_FOR;
+        match self.phase {
+            Phase::Up if now.since(self.keyed) >= rekey::hard_limit(&self.terms) => Some(Ending::Expired),
+            Phase::Up if idle && !kept => Some(Ending::Idle),
+            _ => None,
+        }
     }
 
     pub(super) fn overlap(&self) -> Overlap {
@@ -106,19 +92,23 @@ impl Session {
         let lanes = self.clock.time_of(self.lanes.deadline(now_ms, overlap));
         let phase = match self.phase {
             Phase::Retiring { until } => until,
-            Phase::Up => self.path_mtu.deadline(),
+            Phase::Up => {
+                let silent = self.silent_from().filter(|at| *at > now);
+                let tick = silent.map_or(self.liveness.next_tick, |at| at.min(self.liveness.next_tick));
+                self.path_mtu.deadline().min(tick)
+            }
             _ => self.begun + CONFIRM_WITHIN,
         };
         // What waits for the session to be one that may send is not due before.
         let due = self.reliable.iter().map(|r| r.next).filter(|_| self.may_send());
-        due.fold(self.next_tick.min(phase).min(lanes), Time::min).max(now)
+        due.fold(phase.min(lanes), Time::min).max(now)
     }
 
     pub(super) fn poll_lanes(&mut self, now: Time, host: &mut HostInterface) {
         let (clock, overlap) = (self.clock.at(now), self.overlap());
         let retiring = matches!(self.phase, Phase::Retiring { .. });
         let spread = (self.terms.rotation / 8).min(LATEST_OPENER).as_millis() as u64;
-        let needed = self.phase == Phase::Up && self.busy(now);
+        let needed = self.phase == Phase::Up && self.is_in_use(now);
         let Session { lanes, generations, terms, common, .. } = self;
         let mut made = false;
         lanes.poll(clock, overlap, needed, host, |host, life| {
@@ -149,7 +139,7 @@ impl Session {
     fn send_openers(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let clock = self.clock.at(now);
-        let (wanted, shaped) = (self.busy(now), self.is_shaped());
+        let (wanted, shaped) = (self.is_in_use(now), self.is_shaped());
         let pause = (self.terms.rotation / 16).min(OPENER_PAUSE).as_millis() as u64;
         self.update_sender(now);
         let mut due = Vec::new();
@@ -248,36 +238,10 @@ impl Session {
         }
     }
 
-    /// What liveness asks for, looked at about once a second. When what is sent is due is drawn.
-    fn keep_alive(&mut self, env: &mut Env) {
+    /// An end that has nothing to send on a lane keeps it open in the path's stateful firewalls.
+    fn reopen(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        let (received, sent) = (self.activity.last_received.get(), self.activity.last_sent.get());
-        let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER.mul_f64(self.quiet);
-        let due = self.keepalive.is_some_and(|every| now.since(sent) >= every.mul_f64(self.quiet));
-        if owed || due {
-            self.send_control(0, &Control::Padding, env);
-            self.quiet = env.host.half_or_more();
-        }
-        let unheard = self.activity.unanswered().is_some_and(|since| now.since(since) >= ASK_AFTER);
-        if unheard && self.next_round_trip > now + *ASK_OFTEN.end() {
-            self.next_round_trip = now + env.host.pause(ASK_OFTEN);
-        }
-        if now >= self.next_round_trip {
-            self.next_round_trip = now
-                + if unheard { env.host.pause(ASK_OFTEN) } else { env.host.exponential(ROUND_TRIP_EVERY) };
-            if !self.busy(now) {
-                return;
-            }
-            let id = self.new_id();
-            let clock = self.clock.at(now);
-            self.round_trip.asked(clock, now);
-            self.send_control(id, &Control::RoundTrip { clock }, env);
-            // Nothing else would tell that the peer of a session without inner traffic is gone.
-            if self.kept() {
-                self.activity.waits_for_answer(now);
-            }
-        }
-        if self.busy(now) && !self.is_shaped() {
+        if self.is_in_use(now) && !self.is_shaped() {
             let clock = self.clock.at(now);
             let (random, again) = (&mut *env.host, OPENER_AGAIN.as_secs());
             for lane in self.lanes.iter_mut().filter(|lane| lane.alive(clock) && lane.opener.is_none()) {

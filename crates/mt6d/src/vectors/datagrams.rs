@@ -98,7 +98,13 @@ pub(super) fn controls() -> Vec<Value> {
         case("context_known", 1, json!({ "context": 1 }), 0, Control::ContextKnown { context: 1 }),
         case("mtu_probe", 10, json!({ "size": 1400 }), 100, Control::MtuProbe { size: 1400 }),
         case("mtu_probed", 10, json!({ "size": 1400 }), 0, Control::MtuProbed { size: 1400 }),
-        case("round_trip", 11, json!({ "clock": 123_456 }), 0, Control::RoundTrip { clock: 123_456 }),
+        case(
+            "round_trip",
+            11,
+            json!({ "clock": 123_456, "overdue": 2_500, "keeps": true }),
+            0,
+            Control::RoundTrip { clock: 123_456, overdue: 2_500, keeps: true },
+        ),
         case(
             "round_trip_answer",
             11,

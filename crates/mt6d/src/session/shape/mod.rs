@@ -131,6 +131,15 @@ impl Shaping {
         Duration::from_micros(u64::from(SIZE) * self.alive * 1_000 / rate)
     }
 
+    /// Mean time between two slots of all lanes, at the lowest rate.
+    pub(super) fn longest_gap(&self) -> Duration {
+        let rate = match &self.pace {
+            Pace::Constant(rate) => rate.bytes().into(),
+            Pace::Adaptive(classes) => classes.lowest(),
+        };
+        Duration::from_micros(u64::from(SIZE) * 1_000_000 / rate)
+    }
+
     /// Keeps a control message until there is a slot.
     pub(super) fn control(&mut self, id: u32, message: &Control) {
         let is_of_traffic = matches!(message, Control::Context { .. } | Control::ContextKnown { .. });

@@ -1,0 +1,96 @@
+//! How it stands with peers, and what happens to them: what an operator wants to know.
+
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+/// Whether there is a session. These are all: one more is a breaking change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PeerState {
+    /// No session, and no reason to have one.
+    Idle,
+    /// On the way to one.
+    Handshake,
+    /// There is one.
+    Established,
+    /// There is one, but in this direction nothing gets through.
+    Silent(Silence),
+}
+
+/// Which way datagrams get lost, all of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Silence {
+    /// Nothing comes from the peer, whatever we send.
+    NothingComes,
+    /// The peer's come, and say that none of ours do.
+    NothingArrives,
+}
+
+/// Why a session is over. These are all: one more is a breaking change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    /// Nothing was sent for a long time, and nobody keeps it.
+    Idle,
+    /// The peer has ended it.
+    Closed,
+    /// The peer was silent, and could not be reached anew.
+    Lost,
+    /// Its keys are too old, and could not be renewed.
+    Expired,
+    /// This node gave it up: its endpoints could not be opened, it moved, or it was told to begin anew.
+    Dropped,
+}
+
+/// What happened to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change {
+    /// There is a reason to have a session, and there is none.
+    Trying,
+    /// A session was made: the first, or one that takes the place of another.
+    Established {
+        /// Whether there was one before, until now.
+        anew: bool,
+    },
+    /// Nothing gets through any more.
+    Silent {
+        /// In this direction.
+        silence: Silence,
+        /// The peer was heard so long ago.
+        unheard: Duration,
+    },
+    /// It does again.
+    Heard {
+        /// After this time.
+        after: Duration,
+    },
+    /// There is no session any more.
+    Ended {
+        /// Why.
+        ending: Ending,
+        /// It was there, or in the place of another, for so long.
+        after: Duration,
+    },
+    /// The peer hops in another prefix.
+    Moved {
+        /// Before.
+        from: Ipv6Net,
+        /// Now.
+        to: Ipv6Net,
+    },
+    /// The largest outer packet that arrives is another, in bytes.
+    PathMtu {
+        /// Before.
+        from: u16,
+        /// Now.
+        to: u16,
+    },
+}
+
+/// A change, and the peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PeerEvent {
+    /// The peer's configured name.
+    pub peer: String,
+    /// What has changed.
+    pub change: Change,
+}

@@ -1,0 +1,113 @@
+//! How it stands with a peer, and what has changed since somebody was told.
+
+use std::time::Duration;
+
+use ipnet::Ipv6Net;
+
+use super::Peer;
+use crate::env::Env;
+use crate::event::{Change, Ending, PeerState};
+use crate::session::Phase;
+use crate::time::Time;
+
+/// What was told last.
+pub(super) struct Told {
+    state: PeerState,
+    /// Since when it is so.
+    since: Time,
+    /// When the session was made.
+    established: Time,
+    handshakes: u64,
+    hop_prefix: Ipv6Net,
+    path_mtu: Option<u16>,
+}
+
+impl Told {
+    pub(super) fn new(hop_prefix: Ipv6Net, now: Time) -> Self {
+        let state = PeerState::Idle;
+        Told { state, since: now, established: now, handshakes: 0, hop_prefix, path_mtu: None }
+    }
+}
+
+impl Peer {
+    /// How it stands.
+    pub(super) fn state(&self, now: Time) -> PeerState {
+        match self.in_use().map(|at| &self.sessions[at]) {
+            Some(session) if session.phase == Phase::Up => {
+                session.silence(now).map_or(PeerState::Established, PeerState::Silent)
+            }
+            Some(_) => PeerState::Handshake,
+            None if self.attempts.active() || !self.sessions.is_empty() => PeerState::Handshake,
+            None => PeerState::Idle,
+        }
+    }
+
+    /// For how long it has stood as it does; nothing if that has just changed.
+    pub(super) fn state_for(&self, now: Time) -> Duration {
+        let same = self.told.state == self.state(now);
+        if same { now.since(self.told.since) } else { Duration::ZERO }
+    }
+
+    /// When something that was the peer's for certain came last.
+    pub(super) fn last_heard(&self) -> Option<Time> {
+        let confirmed = self.sessions.iter().filter(|session| session.counted);
+        confirmed.map(|session| session.activity.last_received.get()).chain(self.last_heard).max()
+    }
+
+    /// Tells that the peer is no more to be reached, if it was.
+    pub(super) fn tell_end(&mut self, env: &mut Env) {
+        if is_up(self.told.state) {
+            let after = env.now.boot.since(self.told.established);
+            env.host.tell(&self.config.name, Change::Ended { ending: Ending::Dropped, after });
+        }
+    }
+
+    /// Tells what has changed.
+    pub(super) fn tell(&mut self, env: &mut Env) {
+        let now = env.now.boot;
+        let (state, before) = (self.state(now), self.told.state);
+        let mut tell = |change| env.host.tell(&self.config.name, change);
+        let made = self.told.handshakes != self.handshakes;
+        if is_up(before) && !is_up(state) {
+            let (ending, after) = (self.ending, now.since(self.told.established));
+            tell(Change::Ended { ending, after });
+        }
+        if made && is_up(state) {
+            tell(Change::Established { anew: is_up(before) });
+            self.told.established = now;
+            self.ending = Ending::Dropped;
+        }
+        self.told.handshakes = self.handshakes;
+        match (before, state) {
+            (PeerState::Silent(_), PeerState::Established) if !made => {
+                tell(Change::Heard { after: now.since(self.told.since) });
+            }
+            (before, PeerState::Silent(silence)) if before != state => {
+                let unheard = self.last_heard().map_or(Duration::ZERO, |at| now.since(at));
+                tell(Change::Silent { silence, unheard });
+            }
+            _ => {}
+        }
+        if before == PeerState::Idle && state == PeerState::Handshake {
+            tell(Change::Trying);
+        }
+        if before != state {
+            (self.told.state, self.told.since) = (state, now);
+        }
+        let from = std::mem::replace(&mut self.told.hop_prefix, self.remote_prefix);
+        if from != self.remote_prefix {
+            tell(Change::Moved { from, to: self.remote_prefix });
+        }
+        let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up);
+        if let Some(to) = session.filter(|s| s.path_mtu.settled()).map(|s| s.path_mtu.get()) {
+            match self.told.path_mtu.replace(to) {
+                Some(from) if from != to => tell(Change::PathMtu { from, to }),
+                _ => {}
+            }
+        }
+    }
+}
+
+fn is_up(state: PeerState) -> bool {
+    matches!(state, PeerState::Established | PeerState::Silent(_))
+}

@@ -1,0 +1,189 @@
+//! Whether the peer is there: what is asked so that both ends know, and what follows from answers that do not come
+//! (docs/protocol.md, "Liveness").
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Session;
+use super::poll::BUSY_FOR;
+use crate::control::Control;
+use crate::env::Env;
+use crate::event::Silence;
+use crate::host_interface::HostInterface;
+use crate::time::Time;
+
+/// How often liveness is looked at: drawn, so that what is sent then has no phase. While something is unanswered more often.
+const TICK: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_millis(900);
+const ANXIOUS_TICK: RangeInclusive<Duration> = Duration::from_millis(300)..=Duration::from_millis(600);
+/// When the first round trip is measured, and the mean time between two.
+const FIRST_ROUND_TRIP: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::from_secs(3);
+const ROUND_TRIP_EVERY: Duration = Duration::from_secs(10);
+/// Data received and nothing sent for this long at most: padding is sent, so that the peer knows that we live.
+const ANSWER_TRAFFIC_AFTER: Duration = Duration::from_secs(10);
+/// Unanswered for this long, or where somebody keeps the session nothing heard for this long: the peer is asked.
+const ASK_AFTER: Duration = Duration::from_millis(100);
+const ASK_KEPT_AFTER: Duration = Duration::from_millis(500);
+/// A longer keepalive is for who counts bytes.
+const WATCHFUL: Duration = Duration::from_secs(30);
+/// The peer has said that it keeps the session: that holds for this long.
+const PEER_KEEPS_FOR: Duration = Duration::from_secs(10);
+/// Whoever is heard has so much time to be heard again: a kept session has asked by then.
+const GRACE: Duration = Duration::from_millis(1400);
+/// An answer is overdue for this long, and three round trips, but for no more than the second: the peer is silent, five seconds
+/// after it was heard last, unless there was no reason to ask. Five times it was asked meanwhile.
+const SILENT_AFTER: RangeInclusive<Duration> = Duration::from_millis(3200)..=Duration::from_millis(3400);
+/// With a shape: unless so many datagrams are missing at the lowest rate.
+const MISSING: u32 = 8;
+/// The peer says that an answer is overdue for this long, and says so again after a while, in which what we asked it was not
+/// answered: ours do not arrive. Said once, that may be of an outage that is over.
+const UNHEARD: Duration = Duration::from_millis(2200);
+const UNHEARD_AGAIN: Duration = Duration::from_millis(300);
+/// Silent for this long: the peer may be gone.
+const DEAD_AFTER: Duration = Duration::from_secs(15);
+
+/// When what is asked is due, and what the peer said of itself.
+pub(super) struct Liveness {
+    pub(super) next_tick: Time,
+    next_round_trip: Time,
+    /// When the peer asked for a round trip last: who does has traffic, or keeps the session.
+    pub(super) asked: Time,
+    /// When it last said that it keeps the session.
+    peer_keeps: Option<Time>,
+    /// When it said for the first time that it does not hear us, and whether it did so again.
+    unheard: Option<(Time, bool)>,
+    /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
+    quiet: f64,
+}
+
+impl Liveness {
+    pub(super) fn new(now: Time, host: &mut HostInterface) -> Self {
+        Liveness {
+            next_tick: now + host.pause(TICK),
+            next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
+            asked: now,
+            peer_keeps: None,
+            unheard: None,
+            quiet: host.half_or_more(),
+        }
+    }
+
+    /// The peer asks, and says for how long an answer has been overdue, and whether it keeps the session.
+    pub(super) fn peer_asked(&mut self, overdue: Duration, keeps: bool, now: Time) {
+        self.asked = now;
+        self.unheard = (overdue >= UNHEARD).then(|| {
+            let (first, again) = self.unheard.unwrap_or((now, false));
+            (first, again || now.since(first) >= UNHEARD_AGAIN)
+        });
+        if keeps {
+            self.peer_keeps = Some(now);
+        }
+    }
+
+    /// It has answered: it hears us.
+    pub(super) fn peer_answered(&mut self) {
+        self.unheard = None;
+    }
+}
+
+impl Session {
+    /// Which way nothing gets through, if there is one.
+    pub(crate) fn silence(&self, now: Time) -> Option<Silence> {
+        if self.silent_from().is_some_and(|from| now >= from) {
+            return Some(Silence::NothingComes);
+        }
+        self.liveness.unheard.filter(|(_, again)| *again).map(|_| Silence::NothingArrives)
+    }
+
+    /// Whether the peer has been silent for so long that it is to be reached anew.
+    pub(super) fn seems_dead(&self, now: Time) -> bool {
+        self.unanswered_since().is_some_and(|since| now.since(since) >= DEAD_AFTER)
+    }
+
+    /// When it is silent, if nothing comes until then.
+    pub(super) fn silent_from(&self) -> Option<Time> {
+        let (shortest, longest) = SILENT_AFTER.into_inner();
+        let patience = match &self.shaping {
+            None => (self.round_trip.smoothed() * 3).clamp(shortest, longest),
+            Some(shaping) => longest.max(shaping.longest_gap() * MISSING),
+        };
+        Some(self.overdue_from()? + patience)
+    }
+
+    /// When a sign of life is overdue, or will be.
+    fn overdue_from(&self) -> Option<Time> {
+        Some(self.unanswered_since()?.max(self.activity.last_received.get() + GRACE))
+    }
+
+    /// Since when the peer owes one. One with a shape always does.
+    fn unanswered_since(&self) -> Option<Time> {
+        match self.is_shaped() {
+            true => Some(self.activity.last_received.get()),
+            false => self.activity.unanswered(),
+        }
+    }
+
+    /// Whether somebody wants to know at any time whether the other end is there.
+    fn is_watched(&self, now: Time) -> bool {
+        let by_peer = self.liveness.peer_keeps.is_some_and(|at| now.since(at) < PEER_KEEPS_FOR);
+        by_peer || self.keepalive.is_some_and(|every| every <= WATCHFUL)
+    }
+
+    /// What liveness asks for, looked at about once a second. When what is sent is due is drawn.
+    pub(super) fn keep_alive(&mut self, env: &mut Env) {
+        let now = env.now.boot;
+        let (received, sent) = (self.activity.last_received.get(), self.activity.last_sent.get());
+        let quiet = self.liveness.quiet;
+        let owed = received > sent && now.since(sent) >= ANSWER_TRAFFIC_AFTER.mul_f64(quiet);
+        let due = self.keepalive.is_some_and(|every| now.since(sent) >= every.mul_f64(quiet));
+        if owed || due {
+            self.send_control(0, &Control::Padding, env);
+            self.liveness.quiet = env.host.half_or_more();
+        }
+        let unanswered = match self.is_shaped() {
+            // When that asks has nothing to do with what is carried.
+            true => self.overdue_from().filter(|from| *from <= now),
+            false => self.activity.unanswered(),
+        };
+        let unheard = self.liveness.unheard.is_some();
+        let anxious = unheard || unanswered.is_some_and(|since| now.since(since) >= ASK_AFTER);
+        let watched = !self.is_shaped() && self.is_watched(now) && now.since(received) >= ASK_KEPT_AFTER;
+        let measured = now >= self.liveness.next_round_trip;
+        if measured {
+            self.liveness.next_round_trip = now + env.host.exponential(ROUND_TRIP_EVERY);
+        }
+        if anxious || watched || measured && self.busy(now) {
+            self.ask(env);
+        }
+        let tick = if unheard || unanswered.is_some() { ANXIOUS_TICK } else { TICK };
+        self.liveness.next_tick = now + env.host.pause(tick);
+    }
+
+    fn ask(&mut self, env: &mut Env) {
+        let now = env.now.boot;
+        let (id, clock) = (self.new_id(), self.clock.at(now));
+        let overdue =
+            self.overdue_from().map_or(0, |from| now.since(from).as_millis().try_into().unwrap_or(u32::MAX));
+        let keeps = self.keepalive.is_some_and(|every| every <= WATCHFUL);
+        self.round_trip.asked(clock, now);
+        self.send_control(id, &Control::RoundTrip { clock, overdue, keeps }, env);
+        // Nothing else would tell that the peer of a session without inner traffic is gone.
+        if self.kept() || self.is_watched(now) {
+            self.activity.waits_for_answer(now);
+        }
+    }
+
+    /// Whether the session goes on without traffic.
+    pub(super) fn kept(&self) -> bool {
+        self.keepalive.is_some() || self.is_shaped()
+    }
+
+    /// Whether either end has something to keep the path open for: on a lane that one end opens alone it hears nothing.
+    pub(super) fn is_in_use(&self, now: Time) -> bool {
+        self.busy(now) || now.since(self.liveness.asked) < BUSY_FOR
+    }
+
+    /// Whether this end does.
+    pub(super) fn busy(&self, now: Time) -> bool {
+        self.kept() || now.since(self.activity.last_inner.get()) < BUSY_FOR
+    }
+}
