@@ -416,7 +416,7 @@ CONTROL = {
     "context_known": (7, lambda g: struct.pack(">H", g["context"])),
     "mtu_probe": (10, lambda g: struct.pack(">H", g["size"])),
     "mtu_probed": (11, lambda g: struct.pack(">H", g["size"])),
-    "round_trip": (12, lambda g: struct.pack(">q", g["clock"])),
+    "round_trip": (12, lambda g: struct.pack(">qI?", g["clock"], g["overdue"], g["keeps"])),
     "round_trip_answer": (13, lambda g: struct.pack(">qq", g["echo"], g["clock"])),
     "close": (14, lambda g: b""),
     "half": (15, lambda g: bytes([g["part"]]) + unhex(g["bytes"])),
