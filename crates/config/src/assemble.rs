@@ -39,6 +39,7 @@ pub(crate) fn assemble(
         };
         converter.report(Finding::error(0..0, title, "", help));
     }
+    let on_event = document.events.get().and_then(|events| converter.on_event(events));
     let tunnel = document.tunnel.get().and_then(|tunnel| converter.tunnel(tunnel));
     // Each with its index in the document.
     let (mut peers, mut classic) = (Vec::new(), Vec::new());
@@ -63,7 +64,12 @@ pub(crate) fn assemble(
     let mut gateway = converter.router(document, firewall);
     if document.is_without_tunnel() {
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };
-        return Some(Config { tunnel: None, gateway: Some(gateway), warnings: Report::default() });
+        return Some(Config {
+            tunnel: None,
+            gateway: Some(gateway),
+            on_event: on_event?,
+            warnings: Report::default(),
+        });
     }
     if let Some(gateway) = &mut gateway {
         gateway.site.elsewhere = peers.iter().flat_map(|(_, peer)| peer.allowed_ips.clone()).collect();
@@ -72,5 +78,5 @@ pub(crate) fn assemble(
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
     let tunnel = TunnelConfig { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
-    Some(Config { tunnel: Some(tunnel), gateway, warnings: Report::default() })
+    Some(Config { tunnel: Some(tunnel), gateway, on_event: on_event?, warnings: Report::default() })
 }

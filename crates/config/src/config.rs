@@ -1,6 +1,7 @@
 //! What a configuration file describes.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::path::PathBuf;
 
 use classic::packet::inner_mtu as classic_inner_mtu;
 use ipnet::{IpNet, Ipv6Net};
@@ -21,6 +22,8 @@ pub struct Config {
     pub tunnel: Option<TunnelConfig>,
     /// A router and its firewall: tables `[[uplink]]`, `[[network]]`, `[[route]]`, `[[zone]]`, `[firewall]`.
     pub gateway: Option<RouterConfig>,
+    /// A program that is run at each event: table `[events]`.
+    pub on_event: Option<PathBuf>,
     /// What works, but deserves a second look.
     pub warnings: Report,
 }

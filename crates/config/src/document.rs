@@ -3,6 +3,7 @@
 use toml::Spanned;
 use toml::de::DeTable;
 
+use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ZoneTable};
 use crate::key::Absent::{Default, Otherwise};
 use crate::network::NetworkTable;
@@ -36,6 +37,8 @@ section! {
         zone: Vec<Spanned<ZoneTable>> = Otherwise("none");
         /// Its settings and rules.
         firewall: FirewallTable = Default("{}");
+        /// What is done when something happens.
+        events: EventsTable = Default("{}");
     }
 }
 

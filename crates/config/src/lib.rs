@@ -17,6 +17,7 @@ mod config;
 mod converter;
 mod cross;
 mod document;
+mod event;
 mod firewall;
 pub mod folder;
 pub mod ipsec;

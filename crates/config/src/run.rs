@@ -13,6 +13,8 @@ pub struct RunOptions {
     pub socket: Option<PathBuf>,
     /// Folder for what is remembered from one run to the next.
     pub state_dir: PathBuf,
+    /// A program that is run at each event.
+    pub on_event: Option<PathBuf>,
     /// It ends after this time, unless that is confirmed.
     pub confirm: Option<Duration>,
     /// For tests: added to the wall clock, in milliseconds; the control socket may change it then.

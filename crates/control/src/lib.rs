@@ -5,6 +5,7 @@
 //! within bounded time and memory, so that a stuck one holds up nobody for long, and the daemon never.
 
 mod client;
+pub mod event;
 pub mod ipsec_status;
 mod message;
 mod path;

@@ -12,6 +12,12 @@ pub const ENDING: &str = "the daemon is shutting down";
 pub enum Request {
     /// The status.
     Show,
+    /// What has happened.
+    Events {
+        /// After the event with this number; 0 for all that is remembered.
+        #[serde(default)]
+        after: u64,
+    },
     /// Read the configuration again.
     Reload {
         /// Milliseconds after which what was before comes back, unless that is confirmed.
@@ -27,6 +33,13 @@ pub enum Request {
         /// Milliseconds that are added to the wall clock.
         ms: i64,
     },
+}
+
+impl Reply {
+    /// What was asked for, as a document.
+    pub fn of(document: &impl Serialize) -> Self {
+        serde_json::to_value(document).map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+    }
 }
 
 /// The answer.

@@ -46,8 +46,20 @@ pub struct Peer {
     pub public_key: String,
     /// The prefix that it hops in, as it last said.
     pub hop_prefix: Ipv6Net,
-    /// Whether there is a session with it.
+    /// Whether there is a session with it, and whether it works.
     pub state: State,
+    /// For how many seconds that has been so.
+    #[serde(default)]
+    pub state_s: f64,
+    /// Seconds since something came that was the peer's for certain; null if nothing did since the daemon started.
+    #[serde(default)]
+    pub last_heard_s: Option<f64>,
+    /// What is wrong: null if nothing is, or nothing is known to be.
+    #[serde(default)]
+    pub fault: Option<Fault>,
+    /// What is being tried to have a session; null where there is no reason to.
+    #[serde(default)]
+    pub trying: Option<Trying>,
     /// The session; null if there is none.
     pub session: Option<Session>,
     /// Number of the youngest lane that is alive; null without a session.
@@ -160,8 +172,30 @@ pub enum State {
     Idle,
     /// One is being made.
     Handshake,
-    /// There is one.
+    /// There is one, and packets get through, as far as is known.
     Established,
+    /// There is one, but nothing gets through: see the fault.
+    Silent,
+}
+
+/// Why a peer cannot be reached, in one word for programs and one sentence for people.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// One word; more may come.
+    pub code: String,
+    /// What is known, and what to do.
+    pub says: String,
+}
+
+/// Tries to reach a peer.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Trying {
+    /// For how many seconds there has been reason to.
+    pub since_s: f64,
+    /// How many there were.
+    pub tries: u32,
+    /// Where the last one went; null before the first.
+    pub to: Option<Ipv6Addr>,
 }
 
 /// A session.
@@ -199,6 +233,10 @@ pub fn example() -> Status {
         public_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
         hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
         state: State::Established,
+        state_s: 3725.0,
+        last_heard_s: Some(0.25),
+        fault: None,
+        trying: None,
         session: Some(Session { age_s: 3725, rekeys: 31, cipher: "AES-256-GCM".into() }),
         epoch: Some(372),
         rotations: 372,
@@ -238,6 +276,8 @@ pub fn example() -> Status {
         name: "site-c".into(),
         hop_prefix: "2001:db8:c1::/64".parse().unwrap(),
         state: State::Idle,
+        state_s: 90_061.0,
+        last_heard_s: None,
         session: None,
         epoch: None,
         rotations: 0,
@@ -281,7 +321,7 @@ mod tests {
         {
             assert!(value.get(field).is_some(), "{field}");
         }
-        let fields = "name profile public_key hop_prefix state session epoch rotations skips local remote next_rotation_ms \
+        let fields = "name profile public_key hop_prefix state state_s last_heard_s fault trying session epoch rotations skips local remote next_rotation_ms \
                       tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
                       carry shape tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
         for peer in value["peers"].as_array().unwrap() {

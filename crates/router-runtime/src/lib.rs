@@ -26,5 +26,5 @@ mod uplink;
 
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
-pub use standalone::{confine, run};
+pub use standalone::{confine, run, start_hook};
 pub use unconfirmed::{AWAITS, Unconfirmed, taken_back};

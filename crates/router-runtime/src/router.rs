@@ -318,9 +318,17 @@ impl Router {
     fn look_after_tables(&mut self) {
         match self.kernel.restore_tables() {
             Ok(restored) => {
-                restored.iter().for_each(|table| warn!("the table {table} had disappeared and was restored"));
+                for table in restored {
+                    warn!(
+                        event = "rules_restored",
+                        table, "the table {table} had disappeared and was restored"
+                    );
+                }
             }
-            Err(error) => warn!("a table of nftables has disappeared and cannot be restored: {error}"),
+            Err(error) => warn!(
+                event = "rules_lost",
+                "a table of nftables has disappeared and cannot be restored: {error}"
+            ),
         }
     }
 
@@ -334,7 +342,7 @@ impl Router {
             .chain(interfaces)
             .collect();
         for problem in problems.iter().filter(|problem| !self.problems.contains(problem)) {
-            warn!("{problem}");
+            warn!(event = "problem", "{problem}");
         }
         self.problems = problems;
     }
@@ -482,6 +490,7 @@ impl Router {
                 }
                 return;
             }
+            Request::Events { after } => Reply::of(&events::since(after)),
             Request::Reload { .. } | Request::Confirm => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
             ),

@@ -32,11 +32,12 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
         called.wake();
     })?;
     process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
+    start_hook(options)?;
     let poller = Poller::new()?;
     poller.add(&signals, SIGNALS, Interest::Readable)?;
     poller.add(&waker, CALLS, Interest::Readable)?;
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    info!("the gateway is up");
+    info!(event = "gateway_up", "the gateway is up");
     let mut events = Events::with_capacity(2);
     let mut unconfirmed = Unconfirmed::start(options.confirm);
     let result = loop {
@@ -63,7 +64,7 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
         }
         match unconfirmed.expired() {
             Some(Some(before)) => {
-                warn!("{}", taken_back(&options.file));
+                warn!(event = "taken_back", "{}", taken_back(&options.file));
                 running.handle().put_back(before);
             }
             Some(None) => break Err(Error::NotConfirmed),
@@ -86,6 +87,14 @@ pub fn confine(options: &RunOptions, socket: &Path) -> linux::Result<()> {
     Ok(())
 }
 
+/// Has the program run at each event that the configuration names, if it does. To be called once this process is confined.
+///
+/// # Errors
+/// Where there is no thread to be had.
+pub fn start_hook(options: &RunOptions) -> std::io::Result<()> {
+    options.on_event.as_deref().map_or(Ok(()), events::start_hook)
+}
+
 /// Reads the configuration again, and tells the log and the caller what came of it.
 fn reload(
     options: &RunOptions,
@@ -101,8 +110,8 @@ fn reload(
     };
     let result = result.map(|before| unconfirmed.changed(confirm, before));
     match &result {
-        Ok(()) => info!("configuration read again"),
-        Err(why) => warn!("the configuration stays as it was: {why}"),
+        Ok(()) => info!(event = "reloaded", "configuration read again"),
+        Err(why) => warn!(event = "reload_refused", "the configuration stays as it was: {why}"),
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
     result

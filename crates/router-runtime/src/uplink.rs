@@ -147,7 +147,8 @@ impl Interface {
                 client.handle_link_up(now, random());
             }
         }
-        info!("uplink {}: the link is {}", self.uplink.name, if running { "up" } else { "down" });
+        let (uplink, reason) = (self.uplink.name.as_str(), if running { "up" } else { "down" });
+        info!(event = "link", uplink, reason, "uplink {uplink}: the link is {reason}");
         self.state.set_link(running, now);
         true
     }
@@ -260,7 +261,8 @@ impl Interface {
                 let _ = socket.send_to(&datagram, SocketAddrV6::new(ALL_SERVERS, SERVER_PORT, 0, open.index));
             }
             if client.lease() != before.as_ref() {
-                warn!("uplink {}: the lease has expired", self.uplink.name);
+                let uplink = self.uplink.name.as_str();
+                warn!(event = "lease_expired", uplink, "uplink {uplink}: the lease has expired");
                 self.state.set_lease(client.lease().cloned());
                 changed = true;
             }
@@ -485,7 +487,8 @@ impl Interface {
         };
         let state = format!("{router}, {prefixes}{answers}");
         if state != self.logged {
-            info!("uplink {}: {state}", self.uplink.name);
+            let uplink = self.uplink.name.as_str();
+            info!(event = "uplink", uplink, "uplink {uplink}: {state}");
             self.logged = state;
         }
     }

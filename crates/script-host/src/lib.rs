@@ -259,6 +259,7 @@ impl Host {
                 scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
             }),
             Request::Logs { after } => document(&self.common.log.after(*after)),
+            Request::Events { after } => document(&events::since(*after)),
             Request::Trace { id, rule } => {
                 let rule = Rule::parse(rule)?;
                 self.in_user_tier(*id)?.trace(rule);
@@ -312,7 +313,13 @@ impl Host {
             self.end_unused();
         }
         let runs = loaded?;
-        info!("{}: loaded as script {id} at {}", attachment.file.display(), attachment.hook.name());
+        info!(
+            event = "script_loaded",
+            script = id,
+            "{}: loaded as script {id} at {}",
+            attachment.file.display(),
+            attachment.hook.name()
+        );
         if let Some(other) = self.first_nevertheless(attachment, &runs) {
             let what = format!(
                 "script {other} comes before this one, though it was loaded before: it runs in another tier \
@@ -362,7 +369,7 @@ impl Host {
             return Err(error.into());
         }
         self.end_unused();
-        info!("{}: script {id} unloaded", attachment.file.display());
+        info!(event = "script_unloaded", script = id, "{}: script {id} unloaded", attachment.file.display());
         Ok(detached?)
     }
 
@@ -402,7 +409,12 @@ impl Host {
             let Some(threads) = script.runs.user() else { continue };
             let queues = self.slots.queues(threads.slot);
             if rules::restore(script.id, &script.attachment, &queues, threads.place, script.runs.mark())? {
-                warn!("the rules of script {} were gone: put back", script.id);
+                warn!(
+                    event = "rules_restored",
+                    script = script.id,
+                    "the rules of script {} were gone: put back",
+                    script.id
+                );
             }
         }
         Ok(())

@@ -40,6 +40,11 @@ pub enum Request {
         /// Lines behind that of this number.
         after: u64,
     },
+    /// What has happened.
+    Events {
+        /// After the event with this number.
+        after: u64,
+    },
     /// Follow the next packet; nothing is answered.
     Trace {
         /// The script.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use script::matching::Rule;
 use script::vm::{ScriptError, Verdict};
+use tracing::warn;
 
 use super::log::{Log, unix_ms};
 use super::protocol::{Fault, Traced, Verdicts};
@@ -79,6 +80,13 @@ impl Statistics {
         if logged.is_none_or(|time| now.duration_since(time) >= LOG_EVERY) {
             *logged = Some(now);
             self.log.add(self.id, &format!("error {errors}: {}", error.message));
+            warn!(
+                event = "script_failed",
+                script = self.id,
+                "script {}: error {errors}: {}",
+                self.id,
+                error.message
+            );
             for frame in error.traceback.lines() {
                 self.log.add(self.id, &format!("  {frame}"));
             }

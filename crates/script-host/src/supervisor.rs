@@ -96,12 +96,15 @@ impl Scripts {
                     Err(RecvTimeoutError::Disconnected) => return,
                     Err(RecvTimeoutError::Timeout) => {
                         if host.as_mut().is_some_and(Host::has_ended) {
-                            error!("the script host has ended: it is started anew");
+                            error!(
+                                event = "script_host_ended",
+                                "the script host has ended: it is started anew"
+                            );
                             host = None;
                         }
                         if host.is_none() && !wanted.is_empty() {
                             host = host_of(&wanted, &socket)
-                                .inspect_err(|why| error!("no scripts run: {why}"))
+                                .inspect_err(|why| error!(event = "scripts_lost", "no scripts run: {why}"))
                                 .unwrap_or(None);
                         }
                     }
@@ -121,7 +124,9 @@ impl Scripts {
                                 )));
                             }
                             (Ok(()), None) => {}
-                            (Err(why), None) => warn!("the scripts stay as they were: {why}"),
+                            (Err(why), None) => {
+                                warn!(event = "reload_refused", "the scripts stay as they were: {why}")
+                            }
                         }
                         if result.is_ok() {
                             wanted = update.scripts;

@@ -16,10 +16,10 @@ use linux::event::Signals;
 
 use crate::failure::Failure;
 use crate::load::{load, load_ipsec, load_tunnel};
-use crate::terminal::{complain, print, start_log};
+use crate::terminal::{complain, print};
 use crate::{
-    check, down, firewall, import_classic, ipsec, key, manual, rendezvous, script, show, ssh, stack, status,
-    tunnel_keys,
+    check, down, event_lines, firewall, import_classic, ipsec, key, manual, rendezvous, script, show, ssh,
+    stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -127,6 +127,25 @@ enum Command {
         /// Refresh every second; q ends it
         #[arg(long)]
         watch: bool,
+    },
+    /// Show what has happened: sessions, peers, prefixes, paths, uplinks, rules, scripts
+    ///
+    /// The last thousand events of each daemon that runs, of all if none is named. The journal has them, too, with their fields.
+    #[command(after_help = "Examples:\n  sidestep events\n  sidestep events mt6d0 --follow\n  \
+                            sidestep events --follow --json | jq -c 'select(.peer == \"site-b\") | {time, event, reason}'")]
+    Events {
+        /// Name of the tunnel
+        #[arg(value_name = "NAME", conflicts_with = "socket")]
+        tunnel: Option<String>,
+        /// A control socket
+        #[arg(long, value_name = "PATH")]
+        socket: Option<PathBuf>,
+        /// Go on with what happens from now on
+        #[arg(long)]
+        follow: bool,
+        /// Write one JSON document a line; its fields are stable
+        #[arg(long)]
+        json: bool,
     },
     /// Show the gateway: uplinks, prefixes, networks, neighbors, routes, firewall, talkers, peers
     #[command(after_help = "Examples:\n  sidestep status\n  sidestep status --watch\n  \
@@ -280,6 +299,7 @@ impl From<UpOptions> for RunOptions {
             file: options.file,
             socket: options.socket,
             state_dir: options.state_dir,
+            on_event: None,
             confirm: options.confirm,
             test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
             test_rekey_after: options.test_rekey_after,
@@ -365,8 +385,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             if let Some(tunnel) = &config.tunnel {
                 ssh::refuse_to_take_away(tunnel, options.confirm.is_some())?;
             }
-            start_log();
-            let options = RunOptions::from(options);
+            events::start_log();
+            let options = RunOptions { on_event: config.on_event, ..RunOptions::from(options) };
             match (config.tunnel, config.gateway) {
                 (Some(tunnel), gateway) => tunnel_runtime::run(&options, signals, tunnel, gateway)?,
                 (None, Some(gateway)) => router_runtime::run(&options, signals, gateway)?,
@@ -394,6 +414,10 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
         Command::Close { file } => down::close(&file)?,
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
+        Command::Events { tunnel, socket, follow, json } => {
+            let named = tunnel.map(|tunnel| control::socket_of(&tunnel));
+            event_lines::run(socket.or(named), json, follow)?;
+        }
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;

@@ -27,16 +27,3 @@ pub(crate) fn complain(report: &config::Report) {
         let _ = writeln!(io::stderr(), "{}\n", report.render(styled));
     }
 }
-
-/// Sends what is logged to standard error.
-pub(crate) fn start_log() {
-    // Times are the journal's or the terminal's business; RUST_LOG asks for more or less.
-    let filter = tracing_subscriber::EnvFilter::builder().with_default_directive(tracing::Level::INFO.into());
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(filter.from_env_lossy())
-        .with_writer(io::stderr)
-        .with_ansi(io::stderr().is_terminal())
-        .with_target(false)
-        .without_time()
-        .try_init();
-}

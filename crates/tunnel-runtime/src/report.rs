@@ -7,8 +7,9 @@ use ipnet::Ipv6Net;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, ShapeStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
+use super::happened;
 use config::{ClassicPeer, TunnelConfig};
-use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Session, Shape, State, Status};
+use control::tunnel_status::{Carry, Endpoint, Fault, Peer, Profile, Session, Shape, State, Status, Trying};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(
@@ -54,7 +55,16 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
             PeerState::Idle => State::Idle,
             PeerState::Handshake => State::Handshake,
             PeerState::Established => State::Established,
+            PeerState::Silent(_) => State::Silent,
         },
+        state_s: status.state_for.as_secs_f64(),
+        last_heard_s: status.last_heard.map(|heard| heard.as_secs_f64()),
+        fault: fault(&status),
+        trying: status.attempts.map(|attempts| Trying {
+            since_s: attempts.since.as_secs_f64(),
+            tries: attempts.tries,
+            to: attempts.to.map(|to| *to.ip()),
+        }),
         session: status.session.map(|s| Session {
             age_s: s.age.as_secs(),
             rekeys: s.rekeys,
@@ -85,6 +95,12 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
     }
 }
 
+/// What is known to be wrong with a peer.
+fn fault(status: &PeerStatus) -> Option<Fault> {
+    let PeerState::Silent(silence) = status.state else { return None };
+    Some(Fault { code: happened::code(silence).to_owned(), says: happened::says(silence).to_owned() })
+}
+
 /// What was dropped of peers of the classic profile; it is not known of whose.
 pub(super) fn add_classic_drops(status: &mut Status, drops: &classic::Drops) {
     for (reason, count) in drops.nonzero() {
@@ -105,6 +121,10 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         public_key: String::new(),
         hop_prefix: Ipv6Net::new_assert(peer.stream.remote.address, 64).trunc(),
         state: if path.is_some() { State::Established } else { State::Idle },
+        state_s: 0.0,
+        last_heard_s: None,
+        fault: None,
+        trying: None,
         session: None,
         epoch: status.map(|s| s.salt),
         rotations: status.map_or(0, |s| s.rotations),

@@ -152,7 +152,13 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
         debug!("memory of the start stays: {error}");
     }
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-    info!("{} is up, remotes: {}, control socket {}", config.name, config.remotes.len(), socket.display());
+    info!(
+        event = "tunnel_up",
+        "{} is up, remotes: {}, control socket {}",
+        config.name,
+        config.remotes.len(),
+        socket.display()
+    );
     let mut daemon = Daemon {
         options,
         config,
@@ -180,7 +186,7 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     // Who sees the socket gone may take the tables away.
     daemon.kernel.wait_for_tables();
     drop(server);
-    info!("{} is down; what it carried is refused", daemon.config.name);
+    info!(event = "tunnel_down", "{} is down; what it carried is refused", daemon.config.name);
     result.and(ended.map_err(Error::from))
 }
 
@@ -247,7 +253,7 @@ impl Daemon<'_> {
                         Some(Signal::Stop) => self.ending = true,
                         Some(Signal::Reload) => {
                             if let Err(error) = self.reload() {
-                                warn!("the configuration stays as it was: {error}");
+                                warn!(event = "reload_refused", "the configuration stays as it was: {error}");
                             }
                         }
                         None => {}
@@ -360,7 +366,8 @@ impl Daemon<'_> {
                 Ok(())
             }
             Event::Up { remote, addresses, dns } => {
-                info!("{} is up", name(&self.config, remote));
+                let peer = name(&self.config, remote);
+                info!(event = "session_up", peer, "{peer} is up");
                 self.dns.insert(remote, dns);
                 let used = self.use_given(remote, addresses);
                 self.look_at_resolver();
@@ -376,11 +383,13 @@ impl Daemon<'_> {
             Event::Failed { remote, why: what }
             | Event::Unanswered { remote, what }
             | Event::Contested { remote, what } => {
-                warn!("{}: {what}", name(&self.config, remote));
+                let peer = name(&self.config, remote);
+                warn!(event = "peer_failed", peer, "{peer}: {what}");
                 Ok(())
             }
             Event::Down { remote, why } => {
-                info!("{} is down: {why}", name(&self.config, remote));
+                let peer = name(&self.config, remote);
+                info!(event = "session_down", peer, "{peer} is down: {why}");
                 Ok(())
             }
             Event::Stranger { what } => {
@@ -522,7 +531,7 @@ impl Daemon<'_> {
         });
         (self.config, self.wanted) = (new, wanted);
         (self.given, self.dns) = (given, dns);
-        info!("configuration read again");
+        info!(event = "reloaded", "configuration read again");
         Ok(())
     }
 
@@ -532,6 +541,7 @@ impl Daemon<'_> {
                 Ok(status) => Reply::Ok(status),
                 Err(error) => Reply::Error(error.to_string()),
             },
+            Request::Events { after } => Reply::of(&events::since(after)),
             Request::Down => {
                 self.ending = true;
                 Reply::Ok(serde_json::Value::Null)

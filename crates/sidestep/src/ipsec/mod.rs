@@ -24,7 +24,7 @@ use crate::down;
 use crate::failure::Failure;
 use crate::load::not_loaded;
 use crate::show::follow::INTERVAL;
-use crate::terminal::{complain, print, start_log};
+use crate::terminal::{complain, print};
 
 /// Run a tunnel of IPsec, with IKEv2 for its keys
 #[derive(Debug, Subcommand)]
@@ -145,13 +145,13 @@ impl IpsecCommand {
                 let signals = Signals::new()?;
                 let config = config::ipsec::load(&file).map_err(|error| not_loaded(&file, error))?;
                 complain(&config.warnings);
-                start_log();
+                events::start_log();
                 let options = UpOptions { file: file.clone(), socket };
                 ipsec_runtime::up(&options, &signals, config).map_err(|error| told(&file, error))?;
             }
             Self::Run { file, dns, command } => {
                 let signals = Signals::new()?;
-                start_log();
+                events::start_log();
                 // Before a key is read, which the file may have in it.
                 let jail = Jail::start(&command)?;
                 let status = if config::ipsec::is_ipsec(&file) {
@@ -173,7 +173,7 @@ impl IpsecCommand {
                 let passwords = passwords.map_err(|error| Failure::Message(error.to_string()))?;
                 let options = Options { entrances, passwords, any_user };
                 let signals = Signals::new()?;
-                start_log();
+                events::start_log();
                 ipsec_proxy::tunnel::run(&file, options, dns, &signals).map_err(|error| match error {
                     ipsec_proxy::Error::File(error) => not_loaded(&file, error),
                     ipsec_proxy::Error::Moving(error) => told_of_moving(&file, error),

@@ -31,7 +31,7 @@ use config::run::Feature;
 
 use self::options::{HookName, LoadOptions};
 use crate::failure::Failure;
-use crate::terminal::{output, start_log};
+use crate::terminal::output;
 
 /// Packet scripts: Lua programs that look at packets and change them
 #[derive(Debug, Subcommand)]
@@ -251,7 +251,7 @@ impl ScriptCommand {
             }
             Self::Serve { host, background, with_parent, test_without } => {
                 drop(out);
-                start_log();
+                events::start_log();
                 script_host::serve(
                     &host.path()?,
                     script_host::Life { background, with_parent },

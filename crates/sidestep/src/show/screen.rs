@@ -145,6 +145,7 @@ fn draw_peer(frame: &mut Frame<'_>, area: Rect, peer: &Peer, followed: Followed,
     let colour = match peer.state {
         State::Established => Color::Green,
         State::Handshake => Color::Yellow,
+        State::Silent => Color::Red,
         State::Idle => Color::DarkGray,
     };
     let mut title = vec![

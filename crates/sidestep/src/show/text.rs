@@ -128,6 +128,7 @@ pub(crate) fn state(state: State) -> &'static str {
         State::Idle => "idle",
         State::Handshake => "in handshake",
         State::Established => "established",
+        State::Silent => "silent",
     }
 }
 

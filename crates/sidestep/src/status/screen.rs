@@ -366,6 +366,7 @@ impl View {
             let colour = match peer.state {
                 State::Established => Color::Green,
                 State::Handshake => Color::Yellow,
+                State::Silent => Color::Red,
                 State::Idle => Color::DarkGray,
             };
             lines.push(Line::from(vec![

@@ -24,7 +24,7 @@ use crate::load::Loaded;
 use crate::peer_file::PeerFile;
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
-use crate::{report, surroundings, token};
+use crate::{happened, report, surroundings, token};
 use config::TunnelConfig;
 use config::attachment::Tier;
 use config::run::RunOptions;
@@ -67,6 +67,7 @@ pub fn run(
         keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
     }
     process::keep_capabilities(&keep)?;
+    router_runtime::start_hook(options)?;
     daemon.serve(options, &socket, signals)
 }
 
@@ -205,6 +206,7 @@ impl Daemon {
             }
             let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
             info!(
+                event = "tunnel_up",
                 "{} is up, peers: {}, control socket {}",
                 self.config.tunnel.name,
                 self.config.peers.len() + self.config.classic.len(),
@@ -220,6 +222,7 @@ impl Daemon {
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
+        std::iter::from_fn(|| self.node.next_event()).for_each(|event| happened::tell(&event));
         self.data.flush(&mut self.node);
         self.peer_file.end(&mut self.node, self.clock.now());
         if let Some(threads) = self.packet_threads.take() {
@@ -229,7 +232,7 @@ impl Daemon {
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close(!matches!(result, Err(Error::NotConfirmed)));
         }
-        info!("{} is down", self.config.tunnel.name);
+        info!(event = "tunnel_down", "{} is down", self.config.tunnel.name);
         result
     }
 
@@ -326,6 +329,9 @@ impl Daemon {
                     rewrite => threads.send(Command::Rewrite(rewrite)),
                 }
             }
+            std::iter::from_fn(|| self.node.next_event())
+                .take(SHARE)
+                .for_each(|event| happened::tell(&event));
             busy |= self.node.has_actions();
             let now = self.clock.now();
             let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
@@ -352,7 +358,10 @@ impl Daemon {
                         if let Some(monitor) = &vm_generation
                             && monitor.changed()?
                         {
-                            info!("this machine was restored or cloned: all sessions begin anew");
+                            info!(
+                                event = "sessions_forgotten",
+                                "this machine was restored or cloned: all sessions begin anew"
+                            );
                             self.node.forget_sessions(now);
                         }
                     }
@@ -468,6 +477,7 @@ impl Daemon {
                 self.status_request = Some(StatusRequest { call, status, classic, place: 0 });
                 return;
             }
+            Request::Events { after } => Reply::of(&events::since(after)),
             Request::Reload { .. } => return self.reload(Some(call), threads),
             Request::Confirm => self.unconfirmed.confirm(),
             Request::Down => {

@@ -58,7 +58,7 @@ impl Daemon {
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         if result.is_ok() {
-            info!("configuration read again, peers: {}", self.config.peers.len());
+            info!(event = "reloaded", "configuration read again, peers: {}", self.config.peers.len());
         }
         match (result, asked) {
             (Ok(before), asked) => {
@@ -72,7 +72,9 @@ impl Daemon {
                 }
             }
             (Err(error), Some(call)) => call.answer(Reply::Error(error.to_string())),
-            (Err(error), None) => warn!("the configuration stays as it was: {error}"),
+            (Err(error), None) => {
+                warn!(event = "reload_refused", "the configuration stays as it was: {error}")
+            }
         }
         // The file may have changed since it was read for those before.
         for asked in std::mem::take(&mut self.reload_again) {
@@ -90,7 +92,7 @@ impl Daemon {
             gateway.handle().put_back(router);
         }
         match self.try_reload(tunnel, threads) {
-            Ok(_) => warn!("{}", router_runtime::taken_back(&self.file)),
+            Ok(_) => warn!(event = "taken_back", "{}", router_runtime::taken_back(&self.file)),
             Err(error) => {
                 warn!("nobody has confirmed the configuration, but it cannot be taken back: {error}");
             }

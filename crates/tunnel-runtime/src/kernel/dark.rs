@@ -75,13 +75,14 @@ impl Kernel {
                     on_link.own = own;
                 }
                 warn!(
+                    event = "rules_restored",
                     "another program changed or removed the rules that keep {prefix} dark: they are restored"
                 );
                 report(KernelEvent::RulesRestored);
                 true
             }
             Err(error) => {
-                warn!("{prefix} is no longer dark: {error}");
+                warn!(event = "rules_lost", "{prefix} is no longer dark: {error}");
                 false
             }
         }

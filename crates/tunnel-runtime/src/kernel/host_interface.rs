@@ -78,8 +78,10 @@ impl Kernel {
         };
         let (prefix, name) = (network.prefix, &self.link.name);
         match network.router {
-            Some(router) => info!("{name} is in {prefix} now, the router is {}", router.address),
-            None => info!("{name} is in {prefix} now, without a router"),
+            Some(router) => {
+                info!(event = "own_prefix", "{name} is in {prefix} now, the router is {}", router.address)
+            }
+            None => info!(event = "own_prefix", "{name} is in {prefix} now, without a router"),
         }
         if let Err(error) = self.enter(network) {
             warn!("{error}");

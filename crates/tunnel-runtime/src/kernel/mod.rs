@@ -706,7 +706,8 @@ impl Kernel {
             match change {
                 Change::Link(link) if link.index == index => {
                     if link.up != self.link.up {
-                        info!("{} is {}", link.name, if link.up { "up" } else { "down" });
+                        let reason = if link.up { "up" } else { "down" };
+                        info!(event = "link", reason, "{} is {reason}", link.name);
                     }
                     if let Some(transparent) = &mut self.transparent {
                         transparent.set_link_mtu(link.mtu);
