@@ -83,5 +83,6 @@ pub mod tun;
 pub mod udp;
 pub mod undo;
 pub mod vm_generation;
+pub mod witness;
 
 pub use error::{Error, Result};

@@ -5,8 +5,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use crate::error::{Error, Result};
 use crate::sockopt;
 
-/// A filter of classic BPF: (code, jump if true, jump if false, value) per instruction.
-pub type Filter = [(u16, u8, u8, u32)];
+/// An instruction of classic BPF: code, jump if true, jump if false, value.
+pub type Instruction = (u16, u8, u8, u32);
+
+/// A filter of classic BPF.
+pub type Filter = [Instruction];
 
 /// Lets through ICMPv6 neighbor solicitations in Ethernet frames of no VLAN, without extension headers.
 pub const NEIGHBOR_SOLICITATIONS: &Filter = &icmpv6(135, 135);
@@ -75,19 +78,20 @@ pub const ICMPV6_ERRORS: &Filter = &[
 
 /// In the place of an offset: the Ethernet type (SKF_AD_PROTOCOL), the VLAN tag beside the packet and whether there is
 /// one (SKF_AD_VLAN_TAG, which may be an old one otherwise); and from where offsets count in the IP header.
-const PROTOCOL: u32 = 0xffff_f000;
+pub(crate) const PROTOCOL: u32 = 0xffff_f000;
 const VLAN_TAG: u32 = PROTOCOL + 44;
 const VLAN_PRESENT: u32 = PROTOCOL + 48;
-const AT_NETWORK: u32 = 0xfff0_0000;
+pub(crate) const AT_NETWORK: u32 = 0xfff0_0000;
 
 const JUMP_IF_ANY_BIT: u16 = 0x45;
-const LOAD_WORD: u16 = 0x20;
-const LOAD_HALF: u16 = 0x28;
-const LOAD_BYTE: u16 = 0x30;
-const JUMP_IF_EQUAL: u16 = 0x15;
+pub(crate) const LOAD_WORD: u16 = 0x20;
+pub(crate) const LOAD_HALF: u16 = 0x28;
+pub(crate) const LOAD_BYTE: u16 = 0x30;
+pub(crate) const AND: u16 = 0x54;
+pub(crate) const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_GREATER: u16 = 0x25;
-const JUMP_IF_AT_LEAST: u16 = 0x35;
-const RETURN: u16 = 0x06;
+pub(crate) const JUMP_IF_AT_LEAST: u16 = 0x35;
+pub(crate) const RETURN: u16 = 0x06;
 
 /// How a packet socket is set up.
 #[derive(Clone, Copy, Debug, Default)]

@@ -26,6 +26,35 @@ pub enum Silence {
     NothingArrives,
 }
 
+/// Why the kernel did not take a datagram. More may come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SendFailure {
+    /// There is no route, or no such source address, or the link is down.
+    NoRoute,
+    /// A firewall of this host, or an error of the path.
+    Refused,
+    /// Anything else: a queue that is full, a datagram that is too long.
+    Other,
+}
+
+/// A peer that is to be reached and is not heard.
+#[derive(Debug, Clone, Copy)]
+pub struct Unheard<'n> {
+    /// Its configured name.
+    pub name: &'n str,
+    /// How it stands.
+    pub state: PeerState,
+    /// For how long it has been tried, or silent.
+    pub since: Duration,
+    /// Where it is thought to be.
+    pub hop_prefix: Ipv6Net,
+    /// Why the last datagram for it did not leave, and how long ago.
+    pub send_failure: Option<(SendFailure, Duration)>,
+    /// What was dropped of it because its source was rewritten on the path.
+    pub source_rewritten: u64,
+}
+
 /// Why a session is over. These are all: one more is a breaking change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {

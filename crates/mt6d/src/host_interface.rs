@@ -70,6 +70,7 @@ pub(crate) enum Purpose {
 struct Entry {
     serial: u32,
     used: Option<(PeerId, Purpose)>,
+    local: (Ipv6Addr, u16),
 }
 
 /// The endpoints in use, the actions that wait for the host, and the random generator.
@@ -110,11 +111,12 @@ impl HostInterface {
         remote: Option<SocketAddrV6>,
     ) -> EndpointId {
         let slot = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry { serial: 0, used: None });
+            self.entries.push(Entry { serial: 0, used: None, local: (Ipv6Addr::UNSPECIFIED, 0) });
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[slot as usize];
         entry.used = Some((peer, purpose));
+        entry.local = (*local.ip(), local.port());
         let id = EndpointId { slot, serial: entry.serial };
         self.actions.push_back(Action::Open { id, local, remote });
         id
@@ -151,6 +153,12 @@ impl HostInterface {
     /// What an endpoint is for, unless it was closed.
     pub(crate) fn purpose(&self, id: EndpointId) -> Option<(PeerId, Purpose)> {
         self.entries.get(id.slot()).filter(|e| e.serial == id.serial)?.used
+    }
+
+    /// Whether one is there, or being opened.
+    pub(crate) fn is_at(&self, local: SocketAddrV6) -> bool {
+        let local = (*local.ip(), local.port());
+        self.entries.iter().any(|entry| entry.used.is_some() && entry.local == local)
     }
 
     /// How many endpoints are open or being opened.

@@ -149,7 +149,7 @@ mod vectors;
 pub use contact::AttemptStatus;
 pub use deliver::Deliver;
 pub use drops::{DropReason, Drops};
-pub use event::{Change, Ending, PeerEvent, PeerState, Silence};
+pub use event::{Change, Ending, PeerEvent, PeerState, SendFailure, Silence, Unheard};
 pub use host_interface::{Action, Rewrite};
 pub use id::{EndpointId, Epoch, LaneId};
 pub use node::Node;

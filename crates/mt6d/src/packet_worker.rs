@@ -16,6 +16,7 @@ use wire::virtio_net;
 
 use crate::deliver::Deliver;
 use crate::drops::{AtomicDrops, DropReason};
+use crate::event::SendFailure;
 use crate::id::{EndpointId, PeerId};
 use crate::outbox::Outbox;
 use crate::received::Received;
@@ -72,7 +73,7 @@ pub(crate) enum NoticeKind {
     /// A pair of addresses was sent in full.
     SentInFull(PeerId, Arc<session::Sender>, Pair),
     /// The kernel did not take a datagram.
-    SendFailed(EndpointId),
+    SendFailed(EndpointId, SendFailure),
 }
 
 /// Carries packets of the sessions that there are.
@@ -176,15 +177,15 @@ impl PacketWorker {
     }
 
     /// As [`Node::send_failed`](crate::Node::send_failed).
-    pub fn send_failed(&mut self, endpoint: EndpointId) {
-        self.punt(NoticeKind::SendFailed(endpoint));
+    pub fn send_failed(&mut self, endpoint: EndpointId, why: SendFailure) {
+        self.punt(NoticeKind::SendFailed(endpoint, why));
     }
 
     fn punt(&mut self, kind: NoticeKind) {
         match kind {
             _ if self.notices.len() < NOTICES => self.notices.push(Notice(kind)),
             // There will be others of the same.
-            NoticeKind::SentInFull(..) | NoticeKind::SendFailed(_) => {}
+            NoticeKind::SentInFull(..) | NoticeKind::SendFailed(..) => {}
             NoticeKind::Packet(..) | NoticeKind::Opened(..) => self.drops.count(DropReason::Overload),
         }
     }

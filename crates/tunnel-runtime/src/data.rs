@@ -20,7 +20,7 @@ use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
 use super::kernel::Endpoint;
-use super::packet_path::PacketPath;
+use super::packet_path::{self, PacketPath};
 
 /// Queues of the TUN device. The kernel keeps a flow in one queue, and each queue has its turn: so a flow waits for
 /// single packets of others, not for all that they have (stochastic fair queueing, RFC 7806 section 3). With this many,
@@ -244,7 +244,7 @@ impl DataPath {
     /// Time for the protocol. What it sends leaves before anything else is done: when it does is not to show what there is.
     pub(super) fn timeout(&mut self, node: &mut Node, now: Now) {
         node.handle_timeout(now, &mut self.outbox, &mut self.sink);
-        self.send_outbox(node);
+        self.send_outbox(node, now);
     }
 
     /// Deals with what packet threads have left to the node.
@@ -275,13 +275,13 @@ impl DataPath {
             failure?;
             // A single packet does not wait until a bulk flow beside it has filled its batch.
             if others {
-                self.send_outbox(node);
+                self.send_outbox(node, now);
             }
         }
         // What is left is reported again.
         readable.clear();
         self.readable = readable;
-        self.send_outbox(node);
+        self.send_outbox(node, now);
         Ok(())
     }
 
@@ -355,9 +355,9 @@ impl DataPath {
     }
 
     /// Sends and writes all that has gathered.
-    pub(super) fn flush(&mut self, node: &mut impl PacketPath) {
+    pub(super) fn flush(&mut self, node: &mut impl PacketPath, now: Now) {
         self.write_tun();
-        self.send_outbox(node);
+        self.send_outbox(node, now);
     }
 
     fn write_tun(&mut self) {
@@ -365,7 +365,7 @@ impl DataPath {
         self.filled = 0;
     }
 
-    fn send_outbox(&mut self, node: &mut impl PacketPath) {
+    fn send_outbox(&mut self, node: &mut impl PacketPath, now: Now) {
         for (batch, bytes) in self.outbox.batches() {
             self.sent += work(bytes.len(), batch.segment);
             let sent = match self.sockets.get(batch.endpoint.slot()) {
@@ -383,13 +383,8 @@ impl DataPath {
                 }
                 _ => Ok(SendOutcome::Dropped),
             };
-            match sent {
-                Ok(SendOutcome::Sent) => {}
-                Ok(_) => node.send_failed(batch.endpoint),
-                Err(error) => {
-                    debug!("{error}");
-                    node.send_failed(batch.endpoint);
-                }
+            if let Some(why) = packet_path::failure(&sent) {
+                node.send_failed(batch.endpoint, why, now);
             }
         }
         self.outbox.clear();

@@ -19,6 +19,7 @@ mod clock;
 mod daemon;
 mod data;
 mod error;
+mod evidence;
 mod happened;
 mod kernel;
 pub mod limits;

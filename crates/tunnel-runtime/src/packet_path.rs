@@ -1,6 +1,8 @@
 //! What the packet path needs of the protocol, whoever has it: the node, or a worker on a thread beside it.
 
-use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker, Received};
+use linux::udp::SendOutcome;
+use mt6d::{Deliver, EndpointId, Node, Now, Outbox, PacketWorker, Received, SendFailure};
+use tracing::debug;
 use wire::virtio_net;
 
 /// See [`Node`] for what each of these does.
@@ -24,7 +26,8 @@ pub(super) trait PacketPath {
         deliver: &mut dyn Deliver,
     );
 
-    fn send_failed(&mut self, endpoint: EndpointId);
+    /// The kernel did not take a datagram.
+    fn send_failed(&mut self, endpoint: EndpointId, why: SendFailure, now: Now);
 }
 
 impl PacketPath for Node {
@@ -50,8 +53,8 @@ impl PacketPath for Node {
         Node::receive(self, received, arena, now, outbox, deliver);
     }
 
-    fn send_failed(&mut self, endpoint: EndpointId) {
-        Node::send_failed(self, endpoint);
+    fn send_failed(&mut self, endpoint: EndpointId, why: SendFailure, now: Now) {
+        Node::send_failed(self, endpoint, why, now);
     }
 }
 
@@ -78,7 +81,23 @@ impl PacketPath for PacketWorker {
         PacketWorker::receive(self, received, arena, now, deliver);
     }
 
-    fn send_failed(&mut self, endpoint: EndpointId) {
-        PacketWorker::send_failed(self, endpoint);
+    fn send_failed(&mut self, endpoint: EndpointId, why: SendFailure, _: Now) {
+        PacketWorker::send_failed(self, endpoint, why);
+    }
+}
+
+/// Why a datagram did not leave, from what became of its send.
+pub(crate) fn failure(outcome: &linux::Result<SendOutcome>) -> Option<SendFailure> {
+    match outcome {
+        Ok(SendOutcome::Sent) => None,
+        Ok(SendOutcome::Unreachable(_)) => Some(SendFailure::NoRoute),
+        Ok(SendOutcome::Refused(_)) => Some(SendFailure::Refused),
+        Ok(SendOutcome::WouldBlock(_) | SendOutcome::Dropped | SendOutcome::TooLong) => {
+            Some(SendFailure::Other)
+        }
+        Err(error) => {
+            debug!("{error}");
+            Some(SendFailure::Other)
+        }
     }
 }

@@ -7,6 +7,7 @@ use ipnet::Ipv6Net;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, ShapeStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
+use super::evidence::Evidence;
 use super::happened;
 use config::{ClassicPeer, TunnelConfig};
 use control::tunnel_status::{Carry, Endpoint, Fault, Peer, Profile, Session, Shape, State, Status, Trying};
@@ -41,7 +42,7 @@ pub(super) fn add_inner_drops(status: &mut Status) {
 }
 
 /// One of its peers.
-pub(super) fn peer(status: PeerStatus) -> Peer {
+pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
     let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
         let endpoint =
             |l: &LaneStatus| Endpoint { lane: l.lane.0, address: *pick(l).ip(), port: pick(l).port() };
@@ -59,7 +60,7 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
         },
         state_s: status.state_for.as_secs_f64(),
         last_heard_s: status.last_heard.map(|heard| heard.as_secs_f64()),
-        fault: fault(&status),
+        fault: fault(&status, evidence),
         trying: status.attempts.map(|attempts| Trying {
             since_s: attempts.since.as_secs_f64(),
             tries: attempts.tries,
@@ -96,9 +97,15 @@ pub(super) fn peer(status: PeerStatus) -> Peer {
 }
 
 /// What is known to be wrong with a peer.
-fn fault(status: &PeerStatus) -> Option<Fault> {
-    let PeerState::Silent(silence) = status.state else { return None };
-    Some(Fault { code: happened::code(silence).to_owned(), says: happened::says(silence).to_owned() })
+fn fault(status: &PeerStatus, evidence: &Evidence) -> Option<Fault> {
+    match status.state {
+        PeerState::Idle | PeerState::Established => None,
+        PeerState::Handshake => evidence.fault(&status.name),
+        PeerState::Silent(silence) => Some(evidence.fault(&status.name).unwrap_or_else(|| Fault {
+            code: happened::code(silence).to_owned(),
+            says: happened::says(silence).to_owned(),
+        })),
+    }
 }
 
 /// What was dropped of peers of the classic profile; it is not known of whose.

@@ -193,7 +193,7 @@ impl Thread {
                 }
             }
             self.data.read_tun(&mut self.worker, now)?;
-            self.data.flush(&mut self.worker);
+            self.data.flush(&mut self.worker, now);
             let (received, sent) = self.data.work();
             self.waiting.turn(received, sent, now.boot);
             if let Err(error) = self.priority.turn(received + sent, false) {

@@ -5,7 +5,7 @@ mod table;
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, HashMap};
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
-use crate::event::PeerEvent;
+use crate::event::{PeerEvent, SendFailure, Unheard};
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
@@ -392,9 +392,9 @@ impl Node {
     }
 
     /// The kernel did not take a datagram of an endpoint.
-    pub fn send_failed(&mut self, endpoint: EndpointId) {
+    pub fn send_failed(&mut self, endpoint: EndpointId, why: SendFailure, now: Now) {
         match self.host.purpose(endpoint).and_then(|(index, _)| self.peers.get_mut(index)) {
-            Some(peer) => peer.count(DropReason::SendFailed),
+            Some(peer) => peer.send_failed(why, now.boot),
             None => self.drops.count(DropReason::SendFailed),
         }
     }
@@ -428,6 +428,16 @@ impl Node {
     pub fn status_of(&self, places: Range<usize>, now: Now) -> impl Iterator<Item = PeerStatus> {
         let places = places.start..places.end.min(self.peers.places());
         places.filter_map(move |place| Some(self.peers.get(PeerId(place))?.status(now)))
+    }
+
+    /// Peers that are to be reached and are not heard.
+    pub fn unheard(&self, now: Now) -> impl Iterator<Item = Unheard<'_>> {
+        self.peers.iter().filter_map(move |(_, peer)| peer.unheard(now.boot))
+    }
+
+    /// Whether an endpoint of ours is at this address and port, or being opened there.
+    pub fn is_at(&self, local: SocketAddrV6) -> bool {
+        self.host.is_at(local)
     }
 
     /// How many places for peers there are.

@@ -58,7 +58,7 @@ impl Node {
     pub fn notice(&mut self, notice: Notice, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
         match notice.0 {
             NoticeKind::Packet(header, mut packet) => self.send(&header, &mut packet, now, outbox, deliver),
-            NoticeKind::SendFailed(endpoint) => self.send_failed(endpoint),
+            NoticeKind::SendFailed(endpoint, why) => self.send_failed(endpoint, why, now),
             NoticeKind::SentInFull(index, sender, pair) => {
                 let Some(peer) = self.peers.get_mut(index) else { return };
                 let mut env =

@@ -24,7 +24,7 @@ use crate::contact::{Attempts, Listeners};
 use crate::drops::{DropReason, Drops};
 use crate::env::{Env, Identity};
 use crate::envelope::Mark;
-use crate::event::Ending;
+use crate::event::{Ending, SendFailure};
 use crate::handshake::Parties;
 use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, Epoch, PeerId, SessionId};
@@ -116,6 +116,8 @@ pub(crate) struct Peer {
     /// Why the last session has ended, or will have, if nothing else is known.
     ending: Ending,
     told: Told,
+    /// When the kernel last did not take a datagram, and why.
+    send_failure: Option<(Time, SendFailure)>,
     /// What an adaptive shape has spent, once there was one.
     budget: Option<Arc<Budget>>,
 }
@@ -166,6 +168,7 @@ impl Peer {
             last_heard: None,
             ending: Ending::Dropped,
             told: Told::new(remote_prefix, now.boot),
+            send_failure: None,
             budget: None,
             config,
         }

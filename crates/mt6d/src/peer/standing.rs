@@ -5,8 +5,9 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 
 use super::Peer;
+use crate::drops::DropReason;
 use crate::env::Env;
-use crate::event::{Change, Ending, PeerState};
+use crate::event::{Change, Ending, PeerState, SendFailure, Unheard};
 use crate::session::Phase;
 use crate::time::Time;
 
@@ -52,6 +53,30 @@ impl Peer {
     pub(super) fn last_heard(&self) -> Option<Time> {
         let confirmed = self.sessions.iter().filter(|session| session.counted);
         confirmed.map(|session| session.activity.last_received.get()).chain(self.last_heard).max()
+    }
+
+    /// What is known of it, if it is to be reached and is not heard.
+    pub(crate) fn unheard(&self, now: Time) -> Option<Unheard<'_>> {
+        let state = self.state(now);
+        let since = match state {
+            PeerState::Silent(_) => self.state_for(now),
+            PeerState::Handshake => self.attempts.status(now)?.since,
+            PeerState::Idle | PeerState::Established => return None,
+        };
+        Some(Unheard {
+            name: &self.config.name,
+            state,
+            since,
+            hop_prefix: self.remote_prefix,
+            send_failure: self.send_failure.map(|(at, why)| (why, now.since(at))),
+            source_rewritten: self.drops.of(DropReason::SourceRewritten),
+        })
+    }
+
+    /// The kernel did not take a datagram.
+    pub(crate) fn send_failed(&mut self, why: SendFailure, now: Time) {
+        self.count(DropReason::SendFailed);
+        self.send_failure = Some((now, why));
     }
 
     /// Tells that the peer is no more to be reached, if it was.

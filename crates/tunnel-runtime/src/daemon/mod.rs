@@ -19,6 +19,7 @@ use crate::classic::{self, Classic, ClassicStatus};
 use crate::clock::Clock;
 use crate::data::DataPath;
 use crate::error::Error;
+use crate::evidence::Evidence;
 use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
 use crate::load::Loaded;
 use crate::peer_file::PeerFile;
@@ -108,6 +109,8 @@ struct Daemon {
     ending: bool,
     /// How often the rules that keep the prefix dark had to be restored.
     rules_restored: u64,
+    /// What is known of peers that are not heard.
+    evidence: Evidence,
     /// What was before a change that nobody has confirmed yet.
     unconfirmed: Unconfirmed<Before>,
 }
@@ -130,9 +133,11 @@ struct StatusRequest {
 
 impl StatusRequest {
     /// Gathers some more. `None` when all is there, and answered.
-    fn gather(mut self, node: &Node, now: mt6d::Now) -> Option<Self> {
+    fn gather(mut self, node: &Node, evidence: &Evidence, now: mt6d::Now) -> Option<Self> {
         let end = self.place + SHARE;
-        self.status.peers.extend(node.status_of(self.place..end, now).map(report::peer));
+        self.status
+            .peers
+            .extend(node.status_of(self.place..end, now).map(|peer| report::peer(peer, evidence)));
         self.place = end;
         if end < node.places() {
             return Some(self);
@@ -223,7 +228,7 @@ impl Daemon {
         self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
         std::iter::from_fn(|| self.node.next_event()).for_each(|event| happened::tell(&event));
-        self.data.flush(&mut self.node);
+        self.data.flush(&mut self.node, self.clock.now());
         self.peer_file.end(&mut self.node, self.clock.now());
         if let Some(threads) = self.packet_threads.take() {
             threads.end();
@@ -334,7 +339,11 @@ impl Daemon {
                 .for_each(|event| happened::tell(&event));
             busy |= self.node.has_actions();
             let now = self.clock.now();
-            let wait = if busy { Duration::ZERO } else { self.node.deadline().min(remember).since(now.boot) };
+            let wait = if busy {
+                Duration::ZERO
+            } else {
+                self.node.deadline().min(remember).min(self.evidence.deadline()).since(now.boot)
+            };
             let wait = self.unconfirmed.left().map_or(wait, |left| left.min(wait));
             if let Some(packet_threads) = &mut self.packet_threads {
                 packet_threads.wake();
@@ -390,10 +399,12 @@ impl Daemon {
             if self.ending {
                 return Ok(());
             }
-            self.status_request =
-                self.status_request.take().and_then(|request| request.gather(&self.node, now));
+            self.status_request = self
+                .status_request
+                .take()
+                .and_then(|request| request.gather(&self.node, &self.evidence, now));
             busy = handled == SHARE || self.status_request.is_some();
-            self.data.flush(&mut self.node);
+            self.data.flush(&mut self.node, now);
             let (received, sent) = self.data.work();
             waiting.turn(received, sent, now.boot);
             if let Err(error) = priority.turn(received + sent, self.node.keeps_slots(now.boot)) {
@@ -407,6 +418,7 @@ impl Daemon {
             if let Some(before) = self.unconfirmed.expired() {
                 self.take_back(before.ok_or(Error::NotConfirmed)?, threads);
             }
+            self.evidence.look(&self.node, now);
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
                 self.peer_file.save(&mut self.node, now);

@@ -16,6 +16,7 @@ use super::Daemon;
 use crate::clock::Clock;
 use crate::data::{DataPath, TUN_QUEUES};
 use crate::error::Error;
+use crate::evidence::Evidence;
 use crate::kernel::Kernel;
 use crate::peer_file::PeerFile;
 use crate::{classic, limits, machine};
@@ -109,6 +110,7 @@ impl Daemon {
                 return Err(error.into());
             }
         };
+        let evidence = Evidence::new(&config.node.external, config.node.hop_prefix);
         Ok(Daemon {
             file: options.file.clone(),
             config,
@@ -133,6 +135,7 @@ impl Daemon {
             reload_again: Vec::new(),
             ending: false,
             rules_restored: 0,
+            evidence,
             unconfirmed: Unconfirmed::start(options.confirm),
             hardware_aes,
             rewrites,

@@ -21,7 +21,7 @@ use wire::virtio_net;
 use super::claim::Claim;
 use super::error::Error;
 use crate::clock::Clock;
-use crate::machine;
+use crate::{happened, machine, packet_path};
 
 /// The token of news that this machine was restored or cloned. An endpoint's is below, as slots are few.
 const GENERATION: u64 = u64::MAX;
@@ -212,7 +212,11 @@ impl Carrier {
     /// Whether there is a session now.
     fn look(&mut self) {
         let now = self.clock.now();
-        let is_up = self.node.status(now).any(|peer| peer.state == PeerState::Established);
+        std::iter::from_fn(|| self.node.next_event()).for_each(|event| happened::tell(&event));
+        let is_up = self
+            .node
+            .status(now)
+            .any(|peer| matches!(peer.state, PeerState::Established | PeerState::Silent(_)));
         match (std::mem::replace(&mut self.is_up, is_up), is_up) {
             (false, true) => info!("the tunnel is there"),
             (true, false) => warn!("the tunnel is down: no peer answers"),
@@ -221,6 +225,7 @@ impl Carrier {
     }
 
     fn send_outbox(&mut self) {
+        let now = self.clock.now();
         for (batch, bytes) in self.outbox.batches() {
             let sent = match self.endpoints.get(&batch.endpoint.as_u64()) {
                 Some(Endpoint { socket, .. }) => {
@@ -229,13 +234,8 @@ impl Carrier {
                 }
                 None => Ok(SendOutcome::Dropped),
             };
-            match sent {
-                Ok(SendOutcome::Sent) => {}
-                Ok(_) => self.node.send_failed(batch.endpoint),
-                Err(error) => {
-                    debug!("{error}");
-                    self.node.send_failed(batch.endpoint);
-                }
+            if let Some(why) = packet_path::failure(&sent) {
+                self.node.send_failed(batch.endpoint, why, now);
             }
         }
         self.outbox.clear();

@@ -120,7 +120,8 @@ impl Network {
     fn thread_did(&mut self, index: usize, thread: usize, mut outbox: Outbox) {
         for (batch, bytes) in outbox.batches() {
             if !self.sites[index].asked.contains_key(&batch.endpoint) {
-                self.sites[index].threads.workers[thread].send_failed(batch.endpoint);
+                self.sites[index].threads.workers[thread]
+                    .send_failed(batch.endpoint, sidestep_mt6d::SendFailure::Other);
                 continue;
             }
             for payload in bytes.chunks(batch.segment) {

@@ -1,0 +1,310 @@
+//! Why a peer is not heard, as far as this machine can know: what comes in from its prefix before any firewall, what routers
+//! say of what is sent to it, and why what is sent does not leave.
+//!
+//! Nothing is looked at as long as all peers are well. While one is not, a packet socket sees what comes from its prefix; after
+//! some minutes only for a part of the time, since such a socket is asked about each packet of the interface.
+
+use std::collections::BTreeMap;
+use std::net::Ipv6Addr;
+use std::time::Duration;
+
+use control::tunnel_status::Fault;
+use ipnet::Ipv6Net;
+use linux::netlink::Netlink;
+use linux::witness::{SOURCES, Sighting, Witness};
+use mt6d::{Node, Now, PeerState, SendFailure, Silence, Time, Unheard};
+use tracing::{debug, warn};
+
+use crate::happened;
+
+/// How often it is looked at what came, and what is to be looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+const RENEW_EVERY: Duration = Duration::from_secs(1);
+/// Sightings that are looked at in a turn: the rest is lost, and comes again.
+const SHARE: usize = 64;
+/// A peer that was tried, or silent, for less is no trouble yet.
+const TROUBLE_AFTER: Duration = Duration::from_secs(2);
+/// Where more peers are in trouble than a socket looks for, others have their turn after this time.
+const TURN: Duration = Duration::from_secs(10);
+/// For so long all the time; then in each period so long, in which each of two ends tries at least once.
+const ALWAYS_FOR: Duration = Duration::from_secs(300);
+const PERIOD: Duration = Duration::from_secs(600);
+const IN_PERIOD: Duration = Duration::from_secs(70);
+/// What was seen counts for this long: a peer tries again within a minute.
+const COUNTS_FOR: Duration = Duration::from_secs(90);
+
+/// What is known of a peer that is not heard.
+#[derive(Debug, Default)]
+struct Known {
+    /// A datagram from its prefix came to an endpoint that is open, and one to another address.
+    arrived: Option<Time>,
+    elsewhere: Option<Time>,
+    /// An ICMPv6 error about what was sent to it: from whom, type and code.
+    error: Option<(Time, Ipv6Addr, u8, u8)>,
+    /// How many of its datagrams had another source than they began with, when the trouble began.
+    rewritten_before: u64,
+    rewritten: bool,
+    /// What follows from it, and what of that was told last.
+    fault: Option<Fault>,
+    told: Option<&'static str>,
+}
+
+/// What is known of all of them.
+pub(crate) struct Evidence {
+    external: String,
+    hop_prefix: Ipv6Net,
+    netlink: Option<Netlink>,
+    witness: Option<(Witness, u32, Vec<Ipv6Net>)>,
+    link_up: bool,
+    known: BTreeMap<String, Known>,
+    next_look: Option<Time>,
+    next_renewal: Time,
+}
+
+impl Evidence {
+    pub(crate) fn new(external: &str, hop_prefix: Ipv6Net) -> Self {
+        Evidence {
+            external: external.to_owned(),
+            hop_prefix,
+            netlink: None,
+            witness: None,
+            link_up: true,
+            known: BTreeMap::new(),
+            next_look: None,
+            next_renewal: Time::default(),
+        }
+    }
+
+    /// When [`Evidence::look`] is to be called next.
+    pub(crate) fn deadline(&self) -> Time {
+        self.next_look.map_or(self.next_renewal, |look| look.min(self.next_renewal))
+    }
+
+    /// Looks at what came, and at who is in trouble; tells what has become known.
+    pub(crate) fn look(&mut self, node: &Node, now: Now) {
+        if self.next_look.is_some_and(|at| now.boot >= at) {
+            self.next_look = Some(now.boot + LOOK_EVERY);
+            self.read(node, now.boot);
+        }
+        if now.boot >= self.next_renewal {
+            self.next_renewal = now.boot + RENEW_EVERY;
+            self.renew(node, now);
+        }
+    }
+
+    /// What is wrong with a peer, in one word and one sentence; nothing where nothing is known to be.
+    pub(crate) fn fault(&self, peer: &str) -> Option<Fault> {
+        self.known.get(peer)?.fault.clone()
+    }
+
+    fn read(&mut self, node: &Node, now: Time) {
+        let Some((witness, _, _)) = &self.witness else { return };
+        let mut prefixes: Vec<_> =
+            node.unheard(Now { boot: now, unix_ms: 0 }).map(|peer| (peer.hop_prefix, peer.name)).collect();
+        prefixes.sort();
+        for _ in 0..SHARE {
+            let sighting = match witness.next() {
+                Ok(Some(sighting)) => sighting,
+                Ok(None) => return,
+                Err(error) => {
+                    debug!("{error}");
+                    self.witness = None;
+                    return;
+                }
+            };
+            let about = match sighting {
+                Sighting::Datagram { source, .. } => *source.ip(),
+                Sighting::Error { towards, .. } => towards,
+            };
+            let peers = prefixes.iter().filter(|(prefix, _)| prefix.contains(&about));
+            for (_, name) in peers {
+                let Some(known) = self.known.get_mut(*name) else { continue };
+                match sighting {
+                    Sighting::Datagram { destination, .. } if node.is_at(destination) => {
+                        known.arrived = Some(now)
+                    }
+                    Sighting::Datagram { destination, .. } if self.hop_prefix.contains(destination.ip()) => {
+                        known.elsewhere = Some(now);
+                    }
+                    Sighting::Datagram { .. } => {}
+                    Sighting::Error { from, kind, code, .. } => known.error = Some((now, from, kind, code)),
+                }
+            }
+        }
+    }
+
+    fn renew(&mut self, node: &Node, now: Now) {
+        self.hop_prefix = node.hop_prefix();
+        let peers: Vec<_> = node.unheard(now).filter(|peer| peer.since >= TROUBLE_AFTER).collect();
+        self.known.retain(|name, _| peers.iter().any(|peer| peer.name == name));
+        for peer in &peers {
+            if !self.known.contains_key(peer.name) {
+                let known = Known { rewritten_before: peer.source_rewritten, ..Known::default() };
+                self.known.insert(peer.name.to_owned(), known);
+            }
+            let known = self.known.get_mut(peer.name).expect("just made");
+            known.rewritten = peer.source_rewritten > known.rewritten_before;
+        }
+        let wanted = wanted(&peers, now.boot);
+        self.open(&wanted);
+        self.next_look = self.witness.is_some().then(|| now.boot + LOOK_EVERY);
+        for peer in &peers {
+            let (code, says) = self.verdict(peer, &self.known[peer.name]);
+            let known = self.known.get_mut(peer.name).expect("just made");
+            known.fault = Some(Fault { code: code.to_owned(), says: says.clone() });
+            let is_vague = VAGUE.contains(&code);
+            // A silence was told when it began; and to whom a try has just left an answer may be on its way.
+            let is_news = match peer.state {
+                PeerState::Silent(_) => !is_vague,
+                _ => !is_vague || peer.since >= 2 * TROUBLE_AFTER,
+            };
+            if !is_news || known.told == Some(code) {
+                continue;
+            }
+            known.told = Some(code);
+            let peer = peer.name;
+            warn!(event = "peer_unreachable", peer, reason = code, "{peer}: {says}");
+        }
+    }
+
+    /// Has the socket look for these, or closes it.
+    fn open(&mut self, wanted: &[Ipv6Net]) {
+        if wanted.is_empty() {
+            (self.witness, self.netlink, self.link_up) = (None, None, true);
+            return;
+        }
+        if self.netlink.is_none() {
+            self.netlink = Netlink::open().inspect_err(|error| debug!("{error}")).ok();
+        }
+        let Some(netlink) = &mut self.netlink else { return };
+        let link = netlink.link_by_name(&self.external).ok().flatten();
+        self.link_up = link.as_ref().is_some_and(|link| link.running);
+        let Some(link) = link else { return self.witness = None };
+        if self.witness.as_ref().is_some_and(|(_, index, nets)| *index == link.index && nets == wanted) {
+            return;
+        }
+        let witness = Witness::open(&link, wanted).inspect_err(|error| debug!("{error}")).ok();
+        self.witness = witness.map(|witness| (witness, link.index, wanted.to_vec()));
+    }
+
+    fn verdict(&self, peer: &Unheard<'_>, known: &Known) -> (&'static str, String) {
+        let (external, ours, theirs) = (&self.external, self.hop_prefix, peer.hop_prefix);
+        let recent = |at: &Option<Time>| at.is_some_and(|at| self.next_renewal.since(at) < COUNTS_FOR);
+        let send_failure =
+            peer.send_failure.filter(|(_, ago)| *ago < COUNTS_FOR.min(peer.since + TROUBLE_AFTER));
+        if !self.link_up {
+            return (
+                "link_down",
+                format!(
+                    "the interface {external} is down, or gone: `ip link set {external} up`, or look at its cable"
+                ),
+            );
+        }
+        match send_failure {
+            Some((SendFailure::NoRoute, _)) => {
+                return (
+                    "no_route",
+                    format!(
+                        "this machine has no route to {theirs}: look at `ip -6 route get {}`",
+                        theirs.network()
+                    ),
+                );
+            }
+            Some((SendFailure::Refused, _)) => {
+                return (
+                    "refused_here",
+                    format!(
+                        "a firewall of this machine refuses what is sent to {theirs}: accept it in the output chain (`ip6 saddr {ours} udp accept`)"
+                    ),
+                );
+            }
+            Some((_, _)) | None => {}
+        }
+        if known.rewritten {
+            return (
+                "source_rewritten",
+                "its datagrams come with another source address or port than they were sent with: a translator (NAT66) is in the path, which is not supported; prefixes may be translated where both ends set `translated`".to_owned(),
+            );
+        }
+        if recent(&known.arrived) && peer.state != PeerState::Silent(Silence::NothingArrives) {
+            return (
+                "filtered_here",
+                format!(
+                    "its datagrams arrive at {external}, and a firewall of this machine drops them: accept them in the input chain (`ip6 daddr {ours} udp dport 1024-65535 accept`)"
+                ),
+            );
+        }
+        if let Some((_, from, kind, code)) = known.error.filter(|(at, ..)| recent(&Some(*at))) {
+            return icmp(from, kind, code, theirs);
+        }
+        if recent(&known.elsewhere) && peer.state == PeerState::Handshake {
+            return (
+                "another_key",
+                format!(
+                    "datagrams come from {theirs}, but to addresses that are not those of this pair: one end has another public key or preshared key for the other (`sidestep pubkey`, `sidestep check`), or their clocks are more than an hour apart (`clockless`)"
+                ),
+            );
+        }
+        match peer.state {
+            PeerState::Silent(silence) => (happened::code(silence), happened::says(silence).to_owned()),
+            _ => (
+                NO_ANSWER,
+                format!(
+                    "nothing comes back from {theirs}: is the peer running, with this node as its peer, is its prefix routed to it, and does its firewall let UDP to it pass?"
+                ),
+            ),
+        }
+    }
+}
+
+/// What says no more than that it does not work.
+const VAGUE: [&str; 3] = [NO_ANSWER, "nothing_comes", "nothing_arrives"];
+const NO_ANSWER: &str = "no_answer";
+
+/// The prefixes to look for now.
+fn wanted(peers: &[Unheard<'_>], now: Time) -> Vec<Ipv6Net> {
+    let in_turn = |peer: &&Unheard<'_>| {
+        peer.since < ALWAYS_FOR
+            || now.since(Time::default()).as_secs() % PERIOD.as_secs() < IN_PERIOD.as_secs()
+    };
+    let mut prefixes: Vec<_> = peers.iter().filter(in_turn).map(|peer| peer.hop_prefix).collect();
+    prefixes.sort();
+    prefixes.dedup();
+    if prefixes.len() > SOURCES {
+        let turn = (now.since(Time::default()).as_secs() / TURN.as_secs()) as usize;
+        let first = turn * SOURCES % prefixes.len();
+        prefixes.rotate_left(first);
+        prefixes.truncate(SOURCES);
+    }
+    prefixes
+}
+
+/// What a router says (RFC 4443, 3).
+fn icmp(from: Ipv6Addr, kind: u8, code: u8, theirs: Ipv6Net) -> (&'static str, String) {
+    let says = |what: &str| format!("{from} says of what is sent to {theirs}: {what}");
+    match (kind, code) {
+        (1, 0) => ("no_route_there", says("no route: the prefix is not routed to the peer")),
+        (1, 1) => ("prohibited_there", says("prohibited: a firewall refuses it")),
+        (1, 3) => (
+            "unreachable_there",
+            says(
+                "address unreachable: the prefix ends on a link, and nobody there has the address: route the prefix to the peer, or is the peer down?",
+            ),
+        ),
+        (1, 4) => (
+            "refused_there",
+            says(
+                "no such port: the prefix is there, but Sidestep is not running, or not with this pair's keys",
+            ),
+        ),
+        (1, 5 | 6) => ("prohibited_there", says("refused by a policy, such as a firewall")),
+        (3, 0) => (
+            "loop_there",
+            says(
+                "hop limit exceeded: it goes round in circles, as where a provider routes a prefix to a router that sends it back",
+            ),
+        ),
+        (2, _) => ("too_big_there", says("too big")),
+        _ => ("error_there", says(&format!("ICMPv6 type {kind}, code {code}"))),
+    }
+}
