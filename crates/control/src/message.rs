@@ -18,6 +18,11 @@ pub enum Request {
         #[serde(default)]
         after: u64,
     },
+    /// Try to reach a peer, if there is no session with it.
+    Reach {
+        /// Its configured name.
+        peer: String,
+    },
     /// Read the configuration again.
     Reload {
         /// Milliseconds after which what was before comes back, unless that is confirmed.

@@ -310,7 +310,9 @@ mod tests {
         std::thread::spawn(move || {
             for call in received {
                 let reply = match call.request {
-                    Request::Show | Request::Events { .. } => Reply::Ok(json!({"version": "0"})),
+                    Request::Show | Request::Events { .. } | Request::Reach { .. } => {
+                        Reply::Ok(json!({"version": "0"}))
+                    }
                     Request::Reload { .. } | Request::Confirm => Reply::Error("the file is wrong".into()),
                     Request::Down | Request::TestClockOffset { .. } => continue,
                 };

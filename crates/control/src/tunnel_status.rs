@@ -14,6 +14,9 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// The program's version.
     pub version: String,
+    /// The configuration file that it reads.
+    #[serde(default)]
+    pub file: String,
     /// Name of the TUN device.
     pub tunnel: String,
     /// This node's public key, base64.
@@ -111,6 +114,13 @@ pub struct Peer {
     pub path_mtu: u16,
     /// Handshakes completed since the daemon started, rekeys inside a session not counted.
     pub handshakes: u64,
+}
+
+impl Peer {
+    /// Whether it is of the classic profile, which has no sessions.
+    pub fn is_classic(&self) -> bool {
+        self.profile == Profile::Classic
+    }
 }
 
 /// A protocol.
@@ -298,6 +308,7 @@ pub fn example() -> Status {
     };
     Status {
         version: "0.1.0".into(),
+        file: "/etc/sidestep/mt6d0.toml".into(),
         tunnel: "mt6d0".into(),
         public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
         external: "eth0".into(),
@@ -316,9 +327,17 @@ mod tests {
     #[test]
     fn field_names_are_a_contract() {
         let value = serde_json::to_value(example()).unwrap();
-        for field in
-            ["version", "tunnel", "public_key", "external", "hop_prefix", "uptime_s", "peers", "drops"]
-        {
+        for field in [
+            "version",
+            "file",
+            "tunnel",
+            "public_key",
+            "external",
+            "hop_prefix",
+            "uptime_s",
+            "peers",
+            "drops",
+        ] {
             assert!(value.get(field).is_some(), "{field}");
         }
         let fields = "name profile public_key hop_prefix state state_s last_heard_s fault trying session epoch rotations skips local remote next_rotation_ms \

@@ -491,6 +491,7 @@ impl Router {
                 return;
             }
             Request::Events { after } => Reply::of(&events::since(after)),
+            Request::Reach { .. } => Reply::Error("a gateway has no peers: give the tunnel's name".to_owned()),
             Request::Reload { .. } | Request::Confirm => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
             ),

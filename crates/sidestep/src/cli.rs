@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_ipsec, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, down, event_lines, firewall, import_classic, ipsec, key, manual, rendezvous, script, show, ssh,
-    stack, status, tunnel_keys,
+    check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, rendezvous, script, show,
+    ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -128,6 +128,7 @@ enum Command {
         #[arg(long)]
         watch: bool,
     },
+    Doctor(doctor::DoctorCommand),
     /// Show what has happened: sessions, peers, prefixes, paths, uplinks, rules, scripts
     ///
     /// The last thousand events of each daemon that runs, of all if none is named. The journal has them, too, with their fields.
@@ -414,6 +415,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
         Command::Close { file } => down::close(&file)?,
         Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
+        Command::Doctor(command) => return command.run(),
         Command::Events { tunnel, socket, follow, json } => {
             let named = tunnel.map(|tunnel| control::socket_of(&tunnel));
             event_lines::run(socket.or(named), json, follow)?;

@@ -11,6 +11,7 @@
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
+//! | `doctor` | what keeps a tunnel from working |
 //! | `event_lines` | what has happened, as lines |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
@@ -27,6 +28,7 @@
 
 mod check;
 pub mod cli;
+mod doctor;
 mod down;
 mod event_lines;
 mod failure;

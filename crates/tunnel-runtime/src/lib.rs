@@ -26,6 +26,7 @@ pub mod limits;
 mod load;
 mod machine;
 mod next_hop;
+pub mod obstacles;
 mod packet_path;
 mod peer_file;
 mod report;

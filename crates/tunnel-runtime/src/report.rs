@@ -1,6 +1,7 @@
 //! The protocol's status as the document of `sidestep show --json`.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use classic::hashed::HashedHost;
 use ipnet::Ipv6Net;
@@ -14,6 +15,7 @@ use control::tunnel_status::{Carry, Endpoint, Fault, Peer, Profile, Session, Sha
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(
+    file: &Path,
     config: &TunnelConfig,
     node: &Node,
     now: Now,
@@ -22,6 +24,7 @@ pub(super) fn node(
 ) -> Status {
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
+        file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).display().to_string(),
         tunnel: config.tunnel.name.clone(),
         public_key: config.node.private_key.public().to_string(),
         external: config.node.external.clone(),

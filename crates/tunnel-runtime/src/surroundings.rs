@@ -1,16 +1,14 @@
 //! The machine that a configuration of a tunnel is for, as it is now: what of the configuration would cut it off its own
-//! networks ([`refuse`]), and what would keep the tunnel from working ([`warnings`]).
+//! networks ([`refuse`], [`takes_away`]). What only stands in the tunnel's way is in [`crate::obstacles`].
 
-use std::net::{IpAddr, Ipv6Addr};
-use std::path::Path;
+use std::net::IpAddr;
 
-use ipnet::{IpNet, Ipv6Net};
-use linux::netlink::{Netlink, NextHop, Route, Via};
-use linux::sysctl;
-use serde_json::Value;
+use ipnet::IpNet;
+use linux::netlink::{Netlink, Route, Via};
 
 use crate::error::Error;
 use crate::kernel;
+use crate::obstacles::outer_route;
 use config::{Mode, TunnelConfig};
 
 const LOOPBACK: &str = "lo";
@@ -60,115 +58,6 @@ pub fn takes_away(config: &TunnelConfig, client: IpAddr) -> Result<Option<String
     Ok(taken.map(|(peer, prefix)| {
         format!("allowed_ips of {} has {prefix}: give {client} a more specific route first", peer.name)
     }))
-}
-
-/// What keeps the tunnel from working as the machine is now; `routes` where the same file makes a router of it. What
-/// cannot be found out is passed over.
-#[must_use]
-pub fn warnings(config: &TunnelConfig, routes: bool) -> Vec<String> {
-    let mut warnings = Vec::new();
-    if config.node.mode == Mode::Routed && !routes {
-        let prefixes = || config.peers.iter().flat_map(|peer| &peer.allowed_ips);
-        let families = [
-            ("IPv6", "ipv6/conf/all/forwarding", prefixes().any(|prefix| prefix.addr().is_ipv6())),
-            ("IPv4", "ipv4/ip_forward", prefixes().any(|prefix| prefix.addr().is_ipv4())),
-        ];
-        for (family, name, wanted) in families {
-            if wanted && sysctl::read_global(name).is_ok_and(|value| value == "0") {
-                let key = name.replace('/', ".");
-                warnings.push(format!(
-                    "this machine does not forward {family}: only itself can use the tunnel \
-                     (sysctl -w net.{key}=1)"
-                ));
-            }
-        }
-    }
-    if let Some(transparent) = &config.node.transparent
-        && !Path::new("/sys/class/net").join(&transparent.internal).exists()
-    {
-        warnings.push(format!("it has no interface {} now", transparent.internal));
-    }
-    if config.node.mode == Mode::Routed
-        && let Some(ruleset) = linux::nft::ruleset().ok().and_then(|text| serde_json::from_str(&text).ok())
-    {
-        warnings.extend(closed_by(&ruleset, config));
-    }
-    if let Ok(mut netlink) = Netlink::open()
-        && config.node.mode == Mode::Routed
-    {
-        for peer in &config.peers {
-            match outer_route(config, peer.hop_prefix, &mut netlink) {
-                Ok(Some(hop)) if hop.local => warnings.push(format!(
-                    "hop_prefix {} of {} is this machine's own: it cannot be reached",
-                    peer.hop_prefix, peer.name
-                )),
-                Ok(None) => warnings.push(format!(
-                    "this machine has no route to {}, where {} hops",
-                    peer.hop_prefix, peer.name
-                )),
-                Ok(Some(_)) | Err(_) => {}
-            }
-        }
-    }
-    warnings
-}
-
-/// Tables that drop by default what the tunnel needs, and have no rule that names it. Whether a rule that names it accepts
-/// it is not known.
-fn closed_by(ruleset: &Value, config: &TunnelConfig) -> Vec<String> {
-    let objects = || ruleset["nftables"].as_array().into_iter().flatten();
-    let table = |object: &Value| (object["family"].clone(), object["table"].clone());
-    let mut found = Vec::new();
-    for chain in objects().map(|object| &object["chain"]).filter(|chain| chain["policy"] == "drop") {
-        let (prefix, tunnel) = (config.node.hop_prefix.trunc(), &config.tunnel.name);
-        let own = chain["table"].as_str().is_some_and(|table| table.starts_with("sidestep-"));
-        let concerns = matches!(chain["family"].as_str(), Some("ip6" | "inet")) && !own;
-        let (named, rule) = match chain["hook"].as_str() {
-            // As nft lists it, with the length of the prefix apart.
-            Some("input") if concerns && !config.is_classic() => {
-                (prefix.network().to_string(), format!("`ip6 daddr {prefix} udp dport 1024-65535 accept`"))
-            }
-            Some("forward") if concerns => {
-                (tunnel.clone(), format!("`iifname \"{tunnel}\" accept` and `oifname \"{tunnel}\" accept`"))
-            }
-            _ => continue,
-        };
-        let text = Value::String(named.clone()).to_string();
-        let rules = objects().map(|object| &object["rule"]).filter(|rule| table(rule) == table(chain));
-        if !rules.map(Value::to_string).any(|rule| rule.contains(&text)) {
-            let word = |key: &str| chain[key].as_str().unwrap_or_default().to_owned();
-            found.push(format!(
-                "chain {} of the table `{} {}` drops what no rule accepts, and none names {named}: the tunnel \
-                 needs {rule}",
-                word("name"),
-                word("family"),
-                word("table"),
-            ));
-        }
-    }
-    found
-}
-
-/// How datagrams for a peer leave: where another route leads into the tunnel, or nowhere without it, by the external
-/// interface.
-fn outer_route(
-    config: &TunnelConfig,
-    prefix: Ipv6Net,
-    netlink: &mut Netlink,
-) -> linux::Result<Option<NextHop>> {
-    let there = IpAddr::V6(host_in(prefix.network()));
-    match netlink.route_to(there)? {
-        None => match netlink.link_by_name(&config.node.external)? {
-            Some(external) => netlink.route_through(external.index, there),
-            None => Ok(None),
-        },
-        found => Ok(found),
-    }
-}
-
-/// An address of a prefix other than the first, which belongs to all its routers (RFC 4291, 2.6.1).
-fn host_in(network: Ipv6Addr) -> Ipv6Addr {
-    (u128::from(network) | 1).into()
 }
 
 impl Surroundings {
@@ -251,6 +140,8 @@ impl Surroundings {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     fn config(hop_prefix: &str, on_link: bool, allowed_ips: &str) -> TunnelConfig {
@@ -278,30 +169,6 @@ mod tests {
         });
         let routers = vec!["2001:db8:6::1".parse().unwrap()];
         Surroundings { connected: connected.into(), routers, closed: Vec::new() }
-    }
-
-    #[test]
-    fn a_firewall_that_drops_by_default_is_to_name_the_tunnel() {
-        let chain = |hook: &str, policy: &str| {
-            serde_json::json!({"chain": {
-                "family": "inet", "table": "filter", "name": hook, "hook": hook, "policy": policy}})
-        };
-        let rule = |right: Value| {
-            serde_json::json!({"rule": {"family": "inet", "table": "filter", "chain": "of-mine", "expr": [
-                {"match": {"op": "==", "left": {"meta": {"key": "x"}}, "right": right}}, {"accept": null}]}})
-        };
-        let prefix = || rule(serde_json::json!({"prefix": {"addr": "2001:db8:a1::", "len": 64}}));
-        let config = config("2001:db8:a1::/64", false, "\"2001:db8:b::/64\"");
-        for (objects, closed) in [
-            (vec![], 0),
-            (vec![chain("input", "accept"), chain("forward", "accept"), chain("output", "drop")], 0),
-            (vec![chain("input", "drop"), chain("forward", "drop")], 2),
-            (vec![chain("input", "drop"), chain("forward", "drop"), prefix()], 1),
-            (vec![chain("input", "drop"), chain("forward", "drop"), prefix(), rule("mt6d0".into())], 0),
-        ] {
-            let found = closed_by(&serde_json::json!({"nftables": objects}), &config);
-            assert_eq!(found.len(), closed, "{found:?}");
-        }
     }
 
     #[test]

@@ -17,7 +17,7 @@ use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
-use crate::event::{PeerEvent, SendFailure, Unheard};
+use crate::event::{PeerEvent, PeerState, SendFailure, Unheard};
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::keys::{PairKeys, PrivateKey, PublicKey};
@@ -211,6 +211,19 @@ impl Node {
                 at = at + PACE;
             }
         }
+    }
+
+    /// Tries to reach a peer, by its configured name, for a minute, unless there is a session that works; false if there is none of that name.
+    pub fn reach(&mut self, name: &str, now: Now) -> bool {
+        let found = self.peers.iter().find(|(_, peer)| peer.config.name == name).map(|(index, _)| index);
+        let Some((index, peer)) = found.and_then(|index| Some((index, self.peers.get_mut(index)?))) else {
+            return false;
+        };
+        if peer.state(now.boot) != PeerState::Established {
+            peer.reach_from(now.boot, REACH_AT_START, now.boot);
+            self.wake(index);
+        }
+        true
     }
 
     /// The link towards the peers has another MTU: it bounds the path MTU of sessions that begin from now on.

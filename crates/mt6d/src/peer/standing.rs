@@ -32,7 +32,7 @@ impl Told {
 
 impl Peer {
     /// How it stands.
-    pub(super) fn state(&self, now: Time) -> PeerState {
+    pub(crate) fn state(&self, now: Time) -> PeerState {
         match self.in_use().map(|at| &self.sessions[at]) {
             Some(session) if session.phase == Phase::Up => {
                 session.silence(now).map_or(PeerState::Established, PeerState::Silent)

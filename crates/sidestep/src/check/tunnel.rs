@@ -14,7 +14,7 @@ use config::attachment::Failure;
 use config::{ClassicPeer, Configured, Mode, TunnelConfig};
 
 use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
-use tunnel_runtime::surroundings;
+use tunnel_runtime::obstacles;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u16, &str); 4] = [
@@ -43,7 +43,7 @@ impl System {
         System {
             external_mtu: std::fs::read_to_string(mtu).ok().and_then(|text| text.trim().parse().ok()),
             open_files: linux::process::raise_open_files().ok(),
-            warnings: surroundings::warnings(config, routes),
+            warnings: obstacles::find(config, routes).into_iter().map(|found| found.says).collect(),
         }
     }
 }
@@ -52,7 +52,7 @@ impl System {
 pub(crate) fn describe(file: &Path, config: &TunnelConfig, system: &System) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    let _ = write_node(&mut text, file, config, system);
+    let _ = write_node(&mut text, file, config);
     for peer in &config.peers {
         let _ = write_peer(&mut text, config, peer);
     }
@@ -72,7 +72,7 @@ pub(crate) fn describe(file: &Path, config: &TunnelConfig, system: &System) -> S
     text
 }
 
-fn write_node(text: &mut String, file: &Path, config: &TunnelConfig, system: &System) -> std::fmt::Result {
+fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt::Result {
     let (node, tunnel) = (&config.node, &config.tunnel);
     writeln!(text, "{} is valid. `sidestep up` would do this:\n", file.display())?;
     let mtu = match tunnel.mtu {
@@ -123,9 +123,6 @@ fn write_node(text: &mut String, file: &Path, config: &TunnelConfig, system: &Sy
     }
     let table = linux::nft::table_name(&tunnel.name);
     writeln!(text, "          keep the rest of the prefix dark with the nftables table `ip6 {table}`")?;
-    if system.external_mtu.is_none() {
-        writeln!(text, "          WARNING: this machine has no interface {} now", node.external)?;
-    }
     Ok(())
 }
 
@@ -311,7 +308,7 @@ mod tests {
         let warnings = vec!["it does not forward".to_owned(), "there is no route".to_owned()];
         let poor = System { external_mtu: None, open_files: Some(32), warnings };
         let text = describe(Path::new("a.toml"), &config, &poor);
-        assert_eq!(text.matches("WARNING").count(), 4);
+        assert_eq!(text.matches("WARNING").count(), 3);
         assert!(
             text.ends_with(
                 "\nMachine   WARNING: it does not forward\n          WARNING: there is no route\n"

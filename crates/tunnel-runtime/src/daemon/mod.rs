@@ -478,8 +478,14 @@ impl Daemon {
         let reply = match call.request {
             Request::Show => {
                 let now = self.clock.now();
-                let mut status =
-                    report::node(&self.config, &self.node, now, self.started, self.rules_restored);
+                let mut status = report::node(
+                    &self.file,
+                    &self.config,
+                    &self.node,
+                    now,
+                    self.started,
+                    self.rules_restored,
+                );
                 report::add_inner_drops(&mut status);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();
@@ -490,6 +496,10 @@ impl Daemon {
                 return;
             }
             Request::Events { after } => Reply::of(&events::since(after)),
+            Request::Reach { ref peer } => match self.node.reach(peer, self.clock.now()) {
+                true => Reply::Ok(serde_json::Value::Null),
+                false => Reply::Error(format!("there is no peer {peer}, or it is of the classic profile")),
+            },
             Request::Reload { .. } => return self.reload(Some(call), threads),
             Request::Confirm => self.unconfirmed.confirm(),
             Request::Down => {

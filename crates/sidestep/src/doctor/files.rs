@@ -1,0 +1,90 @@
+//! The configuration, and whether it is what runs.
+
+use std::path::{Path, PathBuf};
+
+use config::TunnelConfig;
+use control::tunnel_status::{Profile, Status};
+
+use super::Finding;
+
+/// Where configurations are.
+const FOLDER: &str = "/etc/sidestep";
+
+/// The only configuration of a tunnel that there is, or that of the one named.
+pub(super) fn only(tunnel: Option<&str>) -> Option<PathBuf> {
+    if let Some(tunnel) = tunnel {
+        return Some(Path::new(FOLDER).join(format!("{tunnel}.toml")));
+    }
+    let files = std::fs::read_dir(FOLDER).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files =
+        files.filter(|file| file.extension().is_some_and(|end| end == "toml") && tunnel_of(file).is_some());
+    let only = files.next();
+    only.filter(|_| files.next().is_none())
+}
+
+/// The name of the tunnel that a file describes, if it can be read.
+pub(super) fn tunnel_of(file: &Path) -> Option<String> {
+    config::load(file).ok()?.tunnel.map(|tunnel| tunnel.tunnel.name)
+}
+
+/// Reads it, and compares it with what runs. None if it is wrong, or not there.
+pub(super) fn look(
+    file: Option<&Path>,
+    status: Option<&Status>,
+    findings: &mut Vec<Finding>,
+) -> Option<Box<TunnelConfig>> {
+    let Some(file) = file else {
+        if status.is_none() {
+            let says = format!(
+                "no configuration of a tunnel is in {FOLDER}, or there are several: name one with --config FILE"
+            );
+            findings.push(Finding::fault("no_configuration", says));
+        }
+        return None;
+    };
+    let shown = file.display();
+    let config = match config::load(file) {
+        Ok(config) => config,
+        Err(error) => {
+            let says = format!("{} (sidestep check {shown})", first_line(&error.to_string()));
+            findings.push(Finding::fault("configuration", says));
+            return None;
+        }
+    };
+    let Some(tunnel) = config.tunnel else {
+        findings.push(Finding::fault("no_tunnel", format!("{shown} describes no tunnel: it has no [node]")));
+        return None;
+    };
+    match status.and_then(|status| difference(&tunnel, status)) {
+        Some((code, says)) => {
+            findings.push(Finding::fault(code, format!("{shown} has changed since it was read: {says}")))
+        }
+        None => findings.push(Finding::ok("configuration", format!("{shown} is valid"))),
+    }
+    Some(Box::new(tunnel))
+}
+
+/// How what runs differs from the file.
+fn difference(config: &TunnelConfig, status: &Status) -> Option<(&'static str, String)> {
+    let reload = format!("sidestep reload {}", status.tunnel);
+    let own = config.node.private_key.public().to_string();
+    if own != status.public_key {
+        let says = format!("the private key is another (systemctl restart sidestep@{})", status.tunnel);
+        return Some(("not_reloaded", says));
+    }
+    let running: Vec<_> = status.peers.iter().filter(|peer| peer.profile == Profile::MovingTarget).collect();
+    for peer in &config.peers {
+        let Some(other) = running.iter().find(|other| other.name == peer.name) else {
+            return Some(("not_reloaded", format!("the peer {} is new ({reload})", peer.name)));
+        };
+        if other.public_key != peer.public_key.to_string() {
+            return Some(("not_reloaded", format!("{} has another public key ({reload})", peer.name)));
+        }
+    }
+    let gone = running.iter().find(|other| config.peers.iter().all(|peer| peer.name != other.name))?;
+    Some(("not_reloaded", format!("the peer {} is gone from it ({reload})", gone.name)))
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}

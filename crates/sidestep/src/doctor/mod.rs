@@ -1,0 +1,230 @@
+//! `doctor`: what keeps a tunnel, or one of its peers, from working, in one sentence each with what mends it.
+//!
+//! It walks the way of a packet: configuration and keys, the daemon, this machine (interfaces, routes, forwarding, firewall,
+//! resolver), then each peer by what the daemon knows of it. Where it knows nothing yet it is asked to try, and waited for.
+
+mod files;
+mod peer;
+mod tunnel;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use control::tunnel_status::{Peer, State, Status};
+use control::{Error, Request};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::terminal::print;
+
+/// How long a peer is tried until what is known of it counts: a try of three copies, and what routers say of them.
+const PATIENCE: Duration = Duration::from_secs(7);
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// What keeps a tunnel from working
+///
+/// Looks at the configuration, the keys, the daemon, this machine and each peer, and says what is wrong in one sentence each,
+/// with what mends it. A peer without a session is tried, which takes some seconds. Exit status 1 if something is wrong.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sidestep doctor\n  sidestep doctor site-b\n  \
+                        sidestep doctor --config /etc/sidestep/mt6d0.toml\n  \
+                        sidestep doctor --json | jq -r '.findings[] | select(.level == \"fault\") | .code'")]
+pub(crate) struct DoctorCommand {
+    /// Only this peer, and what all need
+    peer: Option<String>,
+    /// Name of the tunnel; not needed if there is only one
+    #[arg(long, value_name = "NAME", conflicts_with = "socket")]
+    tunnel: Option<String>,
+    /// Its control socket, by default /run/sidestep/NAME.sock
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// Its configuration, by default what the daemon reads, or /etc/sidestep/NAME.toml
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Write JSON; its fields and codes are stable
+    #[arg(long)]
+    json: bool,
+}
+
+/// How much something matters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Level {
+    /// As it should be.
+    Ok,
+    /// Works, but deserves a look.
+    Warning,
+    /// Keeps packets from crossing.
+    Fault,
+}
+
+/// Something that was looked at.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(crate) struct Finding {
+    /// How much it matters.
+    pub(crate) level: Level,
+    /// One word.
+    pub(crate) code: String,
+    /// The peer that it concerns; null if all are concerned.
+    pub(crate) peer: Option<String>,
+    /// One sentence, with the command that mends it.
+    pub(crate) says: String,
+}
+
+impl Finding {
+    pub(crate) fn fault(code: &str, says: impl Into<String>) -> Self {
+        Finding { level: Level::Fault, code: code.to_owned(), peer: None, says: says.into() }
+    }
+
+    pub(crate) fn warning(code: &str, says: impl Into<String>) -> Self {
+        Finding { level: Level::Warning, ..Finding::fault(code, says) }
+    }
+
+    pub(crate) fn ok(code: &str, says: impl Into<String>) -> Self {
+        Finding { level: Level::Ok, ..Finding::fault(code, says) }
+    }
+
+    pub(crate) fn of(self, peer: &str) -> Self {
+        Finding { peer: Some(peer.to_owned()), ..self }
+    }
+}
+
+/// The document of `doctor --json`.
+#[derive(Serialize)]
+struct Document<'f> {
+    /// In the order in which they were looked at.
+    findings: &'f [Finding],
+}
+
+impl DoctorCommand {
+    /// Looks, and says what was found.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        let findings = self.look()?;
+        if self.json {
+            print(format_args!("{}\n", serde_json::to_string_pretty(&Document { findings: &findings })?))?;
+        } else {
+            print(text(&findings))?;
+        }
+        let faulty = findings.iter().any(|finding| finding.level == Level::Fault);
+        Ok(if faulty { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn look(&self) -> Result<Vec<Finding>, Failure> {
+        let mut findings = Vec::new();
+        let (socket, status) = self.daemon(&mut findings)?;
+        let file = self.file(status.as_ref());
+        let config = files::look(file.as_deref(), status.as_ref(), &mut findings);
+        if let (Some(name), Some(status)) = (&self.peer, &status) {
+            refuse_unknown(name, status.peers.iter().map(|peer| peer.name.as_str()))?;
+        } else if let (Some(name), Some(config)) = (&self.peer, &config) {
+            let classic = config.classic.iter().map(|peer| peer.name.as_str());
+            refuse_unknown(name, config.peers.iter().map(|peer| peer.name.as_str()).chain(classic))?;
+        }
+        if let Some(config) = &config {
+            tunnel::look(config, self.peer.as_deref(), status.is_some(), &mut findings);
+        }
+        if let (Some(socket), Some(status)) = (socket, status) {
+            let status = self.wait(&socket, status)?;
+            tunnel::look_at_status(&status, &mut findings);
+            for peer in status.peers.iter().filter(|peer| self.concerns(peer)) {
+                peer::look(peer, &status, &mut findings);
+            }
+        }
+        Ok(findings)
+    }
+
+    fn concerns(&self, peer: &Peer) -> bool {
+        self.peer.as_ref().is_none_or(|name| *name == peer.name)
+    }
+
+    /// The daemon's socket and status, or what is wrong with it.
+    fn daemon(&self, findings: &mut Vec<Finding>) -> Result<(Option<PathBuf>, Option<Status>), Failure> {
+        let socket = match (&self.socket, &self.tunnel, &self.config) {
+            (Some(socket), _, _) => Ok(socket.clone()),
+            (None, Some(tunnel), _) => Ok(control::socket_of(tunnel)),
+            (None, None, Some(file)) => match files::tunnel_of(file) {
+                Some(tunnel) => Ok(control::socket_of(&tunnel)),
+                None => return Ok((None, None)),
+            },
+            (None, None, None) => control::find(control::FOLDER.as_ref()),
+        };
+        match socket.and_then(|socket| Ok((ask(&socket)?, socket))) {
+            Ok((status, socket)) => {
+                let peers = status.peers.len();
+                let says = format!("{} runs, version {}, peers: {peers}", status.tunnel, status.version);
+                findings.push(Finding::ok("running", says));
+                Ok((Some(socket), Some(status)))
+            }
+            Err(error @ (Error::NotRunning { .. } | Error::NoSocket(_))) => {
+                findings.push(Finding::fault("not_running", error.to_string()));
+                Ok((None, None))
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Where the configuration is.
+    fn file(&self, status: Option<&Status>) -> Option<PathBuf> {
+        let of_status =
+            || status.map(|status| PathBuf::from(&status.file)).filter(|file| !file.as_os_str().is_empty());
+        self.config.clone().or_else(of_status).or_else(|| files::only(self.tunnel.as_deref()))
+    }
+
+    /// Has peers tried of which nothing is known, and waits until something is.
+    fn wait(&self, socket: &std::path::Path, mut status: Status) -> Result<Status, Failure> {
+        let start = Instant::now();
+        let open = |peer: &&Peer| {
+            self.concerns(peer) && !matches!(peer.state, State::Established) && !peer.is_classic()
+        };
+        for peer in status.peers.iter().filter(open).filter(|peer| peer.state != State::Silent) {
+            control::ask(socket, &Request::Reach { peer: peer.name.clone() })?;
+        }
+        // What says nothing more than that nothing comes may be followed by something that says why.
+        let is_known = |peer: &Peer| peer.fault.as_ref().is_some_and(|fault| !peer::is_vague(&fault.code));
+        while start.elapsed() < PATIENCE && status.peers.iter().filter(open).any(|peer| !is_known(peer)) {
+            std::thread::sleep(LOOK_EVERY);
+            status = ask(socket)?;
+        }
+        Ok(status)
+    }
+}
+
+fn refuse_unknown<'n>(name: &str, mut names: impl Iterator<Item = &'n str>) -> Result<(), Failure> {
+    let mut known = Vec::new();
+    if names.any(|other| {
+        known.push(other);
+        other == name
+    }) {
+        return Ok(());
+    }
+    Err(Failure::Message(format!("there is no peer {name}: there are {}", known.join(", "))))
+}
+
+fn ask(socket: &std::path::Path) -> Result<Status, Error> {
+    let value = control::ask(socket, &Request::Show)?;
+    serde_json::from_value(value).map_err(|source| Error::Malformed { path: socket.to_owned(), source })
+}
+
+/// A line each: faults last, where they are seen.
+fn text(findings: &[Finding]) -> String {
+    let mut sorted: Vec<_> = findings.iter().collect();
+    sorted.sort_by_key(|finding| finding.level);
+    let mut text = String::new();
+    for finding in &sorted {
+        let level = match finding.level {
+            Level::Ok => "ok     ",
+            Level::Warning => "WARNING",
+            Level::Fault => "FAULT  ",
+        };
+        let whom = finding.peer.as_ref().map_or(String::new(), |peer| format!("{peer}: "));
+        text += &format!("{level}  {whom}{}\n", finding.says);
+    }
+    let faults = findings.iter().filter(|finding| finding.level == Level::Fault).count();
+    text + &match faults {
+        0 => "\nNothing is wrong that could be seen from here.\n".to_owned(),
+        1 => "\nOne thing is wrong.\n".to_owned(),
+        faults => format!("\n{faults} things are wrong; begin with the first.\n"),
+    }
+}

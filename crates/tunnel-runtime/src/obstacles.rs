@@ -1,0 +1,287 @@
+//! What stands in a tunnel's way on this machine as it is now: nothing that would do harm ([`crate::surroundings`]), but what
+//! keeps packets from crossing, with what to do about it.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use config::{Mode, TunnelConfig};
+use ipnet::Ipv6Net;
+use linux::netlink::{Link, Netlink, NextHop};
+use linux::sysctl;
+use serde_json::Value;
+
+/// Something that stands in the way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Obstacle {
+    /// In one word.
+    pub code: &'static str,
+    /// In one sentence, with the command that mends it.
+    pub says: String,
+}
+
+/// All that is found; `routes` where the same file makes a router of the machine. What cannot be found out is passed over.
+#[must_use]
+pub fn find(config: &TunnelConfig, routes: bool) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let routed = config.node.mode == Mode::Routed;
+    if routed && !routes {
+        found.extend(not_forwarding(config));
+    }
+    if let Ok(mut netlink) = Netlink::open() {
+        found.extend(interfaces(config, &mut netlink));
+        if routed {
+            found.extend(outer_routes(config, &mut netlink));
+        }
+    }
+    if routed
+        && let Some(ruleset) = linux::nft::ruleset().ok().and_then(|text| serde_json::from_str(&text).ok())
+    {
+        found.extend(closed_by(&ruleset, config));
+    }
+    found.extend(resolver(config));
+    found
+}
+
+fn not_forwarding(config: &TunnelConfig) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let prefixes = || config.peers.iter().flat_map(|peer| &peer.allowed_ips);
+    let families = [
+        (
+            "IPv6",
+            "not_forwarding_ipv6",
+            "ipv6/conf/all/forwarding",
+            prefixes().any(|prefix| prefix.addr().is_ipv6()),
+        ),
+        ("IPv4", "not_forwarding_ipv4", "ipv4/ip_forward", prefixes().any(|prefix| prefix.addr().is_ipv4())),
+    ];
+    for (family, code, name, wanted) in families {
+        if wanted && sysctl::read_global(name).is_ok_and(|value| value == "0") {
+            let key = name.replace('/', ".");
+            let says = format!(
+                "this machine does not forward {family}: only itself can use the tunnel (sysctl -w net.{key}=1)"
+            );
+            found.push(Obstacle { code, says });
+        }
+    }
+    found
+}
+
+/// What is wrong with the interfaces that the file names.
+fn interfaces(config: &TunnelConfig, netlink: &mut Netlink) -> Vec<Obstacle> {
+    let node = &config.node;
+    let internal = node.transparent.as_ref().map(|transparent| transparent.internal.as_str());
+    let mut found = Vec::new();
+    for name in [node.external.as_str()].into_iter().chain(internal) {
+        let Ok(link) = netlink.link_by_name(name) else { continue };
+        found.extend(interface(name, link.as_ref(), netlink));
+    }
+    found
+}
+
+fn interface(name: &str, link: Option<&Link>, netlink: &mut Netlink) -> Option<Obstacle> {
+    let Some(link) = link else {
+        let others: Vec<_> =
+            netlink.links().into_iter().flatten().map(|link| link.name).filter(|name| name != "lo").collect();
+        let says = format!("this machine has no interface {name} now: there are {}", others.join(", "));
+        return Some(Obstacle { code: "interface_missing", says });
+    };
+    if !link.up {
+        return Some(Obstacle {
+            code: "interface_down",
+            says: format!("the interface {name} is down (ip link set {name} up)"),
+        });
+    }
+    if !link.running {
+        return Some(Obstacle {
+            code: "no_carrier",
+            says: format!(
+                "the interface {name} has no carrier: look at its cable, or at what is at the other end"
+            ),
+        });
+    }
+    if sysctl::read(name, "disable_ipv6").is_ok_and(|value| value == "1") {
+        let says = format!("IPv6 is off at {name} (sysctl -w net.ipv6.conf.{name}.disable_ipv6=0)");
+        return Some(Obstacle { code: "ipv6_off", says });
+    }
+    if link.mtu < 1280 {
+        let says = format!("{name} has MTU {}, and IPv6 needs 1280 (ip link set {name} mtu 1500)", link.mtu);
+        return Some(Obstacle { code: "interface_mtu", says });
+    }
+    None
+}
+
+/// What is wrong with the ways to peers.
+fn outer_routes(config: &TunnelConfig, netlink: &mut Netlink) -> Vec<Obstacle> {
+    let mut found = Vec::new();
+    let external = netlink.link_by_name(&config.node.external).ok().flatten();
+    for peer in &config.peers {
+        let (prefix, name) = (peer.hop_prefix, &peer.name);
+        let (code, says) = match outer_route(config, prefix, netlink) {
+            Ok(Some(hop)) if hop.local => (
+                "own_prefix",
+                format!("hop_prefix {prefix} of {name} is this machine's own: it cannot be reached"),
+            ),
+            Ok(None) => (
+                "no_route",
+                format!("this machine has no route to {prefix}, where {name} hops{}", lost_default(config)),
+            ),
+            Ok(Some(hop)) if external.as_ref().is_some_and(|external| external.index != hop.index) => {
+                let by = netlink
+                    .link_by_index(hop.index)
+                    .ok()
+                    .flatten()
+                    .map_or("another interface".to_owned(), |link| link.name);
+                if by == config.tunnel.name {
+                    continue;
+                }
+                let external = &config.node.external;
+                (
+                    "other_interface",
+                    format!(
+                        "what is for {prefix}, where {name} hops, leaves by {by}, and [node] external is {external}: write that interface there, or look at `ip -6 route get {}`",
+                        host_in(prefix.network())
+                    ),
+                )
+            }
+            Ok(Some(_)) | Err(_) => continue,
+        };
+        found.push(Obstacle { code, says });
+    }
+    found
+}
+
+/// Linux ignores router advertisements once it forwards, and so loses the default route that it had from one.
+fn lost_default(config: &TunnelConfig) -> String {
+    let external = &config.node.external;
+    let forwards = sysctl::read_global("ipv6/conf/all/forwarding").is_ok_and(|value| value == "1");
+    let ignores = sysctl::read(external, "accept_ra").is_ok_and(|value| value == "1");
+    if forwards && ignores {
+        format!(
+            "; it forwards, and so ignores router advertisements (sysctl -w net.ipv6.conf.{external}.accept_ra=2)"
+        )
+    } else {
+        " (ip -6 route)".to_owned()
+    }
+}
+
+/// A resolver behind a peer whose name is to be found by it would be one that is never reached; one that is behind any peer
+/// is reached only as long as there is a session.
+fn resolver(config: &TunnelConfig) -> Option<Obstacle> {
+    let text = std::fs::read_to_string("/etc/resolv.conf").ok()?;
+    let servers = text.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    let servers: Vec<IpAddr> = servers.filter_map(|server| server.trim().parse().ok()).collect();
+    let behind = |server: &IpAddr| {
+        config
+            .peers
+            .iter()
+            .find(|peer| peer.allowed_ips.iter().any(|net| net.prefix_len() > 0 && net.contains(server)))
+    };
+    let peer = servers.iter().map(behind).reduce(Option::and).flatten()?;
+    let says = format!(
+        "all name servers of this machine are behind {}: without a session no name is found (/etc/resolv.conf)",
+        peer.name
+    );
+    Some(Obstacle { code: "resolver_behind_peer", says })
+}
+
+/// Tables that drop by default what the tunnel needs, and have no rule that names it. Whether a rule that names it accepts
+/// it is not known.
+fn closed_by(ruleset: &Value, config: &TunnelConfig) -> Vec<Obstacle> {
+    let objects = || ruleset["nftables"].as_array().into_iter().flatten();
+    let table = |object: &Value| (object["family"].clone(), object["table"].clone());
+    let mut found = Vec::new();
+    for chain in objects().map(|object| &object["chain"]).filter(|chain| chain["policy"] == "drop") {
+        let (prefix, tunnel) = (config.node.hop_prefix.trunc(), &config.tunnel.name);
+        let own = chain["table"].as_str().is_some_and(|table| table.starts_with("sidestep-"));
+        let concerns = matches!(chain["family"].as_str(), Some("ip6" | "inet")) && !own;
+        let (code, named, rule) = match chain["hook"].as_str() {
+            // As nft lists it, with the length of the prefix apart.
+            Some("input") if concerns && !config.is_classic() => (
+                "closed_input",
+                prefix.network().to_string(),
+                format!("`ip6 daddr {prefix} udp dport 1024-65535 accept`"),
+            ),
+            Some("forward") if concerns => (
+                "closed_forward",
+                tunnel.clone(),
+                format!("`iifname \"{tunnel}\" accept` and `oifname \"{tunnel}\" accept`"),
+            ),
+            _ => continue,
+        };
+        let text = Value::String(named.clone()).to_string();
+        let rules = objects().map(|object| &object["rule"]).filter(|rule| table(rule) == table(chain));
+        if !rules.map(Value::to_string).any(|rule| rule.contains(&text)) {
+            let word = |key: &str| chain[key].as_str().unwrap_or_default().to_owned();
+            let says = format!(
+                "chain {} of the table `{} {}` drops what no rule accepts, and none names {named}: the tunnel \
+                 needs {rule}",
+                word("name"),
+                word("family"),
+                word("table"),
+            );
+            found.push(Obstacle { code, says });
+        }
+    }
+    found
+}
+
+/// How datagrams for a peer leave: where another route leads into the tunnel, or nowhere without it, by the external
+/// interface.
+pub(crate) fn outer_route(
+    config: &TunnelConfig,
+    prefix: Ipv6Net,
+    netlink: &mut Netlink,
+) -> linux::Result<Option<NextHop>> {
+    let there = IpAddr::V6(host_in(prefix.network()));
+    match netlink.route_to(there)? {
+        None => match netlink.link_by_name(&config.node.external)? {
+            Some(external) => netlink.route_through(external.index, there),
+            None => Ok(None),
+        },
+        found => Ok(found),
+    }
+}
+
+/// An address of a prefix other than the first, which belongs to all its routers (RFC 4291, 2.6.1).
+fn host_in(network: Ipv6Addr) -> Ipv6Addr {
+    (u128::from(network) | 1).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    fn config() -> TunnelConfig {
+        let text = "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
+             hop_prefix = \"2001:db8:a1::/64\"\n[[peer]]\nname = \"site-b\"\n\
+             public_key = \"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
+             allowed_ips = [\"2001:db8:b::/64\"]\n";
+        let no_file = |_: &Path| Err(config::KeyFileError::Missing);
+        config::parse(text, Path::new("a.toml"), &no_file).unwrap().tunnel.unwrap()
+    }
+
+    #[test]
+    fn a_firewall_that_drops_by_default_is_to_name_the_tunnel() {
+        let chain = |hook: &str, policy: &str| {
+            serde_json::json!({"chain": {
+                "family": "inet", "table": "filter", "name": hook, "hook": hook, "policy": policy}})
+        };
+        let rule = |right: Value| {
+            serde_json::json!({"rule": {"family": "inet", "table": "filter", "chain": "of-mine", "expr": [
+                {"match": {"op": "==", "left": {"meta": {"key": "x"}}, "right": right}}, {"accept": null}]}})
+        };
+        let prefix = || rule(serde_json::json!({"prefix": {"addr": "2001:db8:a1::", "len": 64}}));
+        let config = config();
+        for (objects, closed) in [
+            (vec![], 0),
+            (vec![chain("input", "accept"), chain("forward", "accept"), chain("output", "drop")], 0),
+            (vec![chain("input", "drop"), chain("forward", "drop")], 2),
+            (vec![chain("input", "drop"), chain("forward", "drop"), prefix()], 1),
+            (vec![chain("input", "drop"), chain("forward", "drop"), prefix(), rule("mt6d0".into())], 0),
+        ] {
+            let found = closed_by(&serde_json::json!({"nftables": objects}), &config);
+            assert_eq!(found.len(), closed, "{found:?}");
+        }
+    }
+}
