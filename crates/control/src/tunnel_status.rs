@@ -57,6 +57,9 @@ pub struct Peer {
     /// Seconds since something came that was the peer's for certain; null if nothing did since the daemon started.
     #[serde(default)]
     pub last_heard_s: Option<f64>,
+    /// Seconds since it last answered a question in this session: then both directions worked; null if it has not yet.
+    #[serde(default)]
+    pub last_answered_s: Option<f64>,
     /// What is wrong: null if nothing is, or nothing is known to be.
     #[serde(default)]
     pub fault: Option<Fault>,
@@ -112,6 +115,9 @@ pub struct Peer {
     pub clock_offset_ms: Option<i64>,
     /// Path MTU in bytes, the whole outer packet.
     pub path_mtu: u16,
+    /// Whether a search for it has come to an end: until then, as without large packets, it is a cautious guess.
+    #[serde(default)]
+    pub path_mtu_settled: bool,
     /// Handshakes completed since the daemon started, rekeys inside a session not counted.
     pub handshakes: u64,
 }
@@ -245,6 +251,7 @@ pub fn example() -> Status {
         state: State::Established,
         state_s: 3725.0,
         last_heard_s: Some(0.25),
+        last_answered_s: Some(4.5),
         fault: None,
         trying: None,
         session: Some(Session { age_s: 3725, rekeys: 31, cipher: "AES-256-GCM".into() }),
@@ -280,6 +287,7 @@ pub fn example() -> Status {
         rtt_ms: Some(1.25),
         clock_offset_ms: Some(-40),
         path_mtu: 1500,
+        path_mtu_settled: true,
         handshakes: 1,
     };
     let idle = Peer {
@@ -288,6 +296,7 @@ pub fn example() -> Status {
         state: State::Idle,
         state_s: 90_061.0,
         last_heard_s: None,
+        last_answered_s: None,
         session: None,
         epoch: None,
         rotations: 0,
@@ -340,7 +349,7 @@ mod tests {
         ] {
             assert!(value.get(field).is_some(), "{field}");
         }
-        let fields = "name profile public_key hop_prefix state state_s last_heard_s fault trying session epoch rotations skips local remote next_rotation_ms \
+        let fields = "name profile public_key hop_prefix state state_s last_heard_s last_answered_s fault trying session epoch rotations skips local remote next_rotation_ms \
                       tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
                       carry shape tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
         for peer in value["peers"].as_array().unwrap() {

@@ -63,6 +63,7 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
         },
         state_s: status.state_for.as_secs_f64(),
         last_heard_s: status.last_heard.map(|heard| heard.as_secs_f64()),
+        last_answered_s: status.last_answered.map(|answered| answered.as_secs_f64()),
         fault: fault(&status, evidence),
         trying: status.attempts.map(|attempts| Trying {
             since_s: attempts.since.as_secs_f64(),
@@ -94,6 +95,7 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
         rtt_ms: status.rtt.map(|d| d.as_micros() as f64 / 1000.0),
         clock_offset_ms: status.clock_offset_ms,
         path_mtu: status.path_mtu.unwrap_or(0),
+        path_mtu_settled: status.path_mtu_settled,
         handshakes: status.handshakes,
         name: status.name,
     }
@@ -133,6 +135,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         state: if path.is_some() { State::Established } else { State::Idle },
         state_s: 0.0,
         last_heard_s: None,
+        last_answered_s: None,
         fault: None,
         trying: None,
         session: None,
@@ -156,6 +159,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         rtt_ms: None,
         clock_offset_ms: None,
         path_mtu: status.map_or(0, |s| s.stream.outer_mtu),
+        path_mtu_settled: true,
         handshakes: status.map_or(0, |s| s.stream.keys_adopted),
     }
 }

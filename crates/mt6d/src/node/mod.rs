@@ -213,16 +213,19 @@ impl Node {
         }
     }
 
-    /// Tries to reach a peer, by its configured name, for a minute, unless there is a session that works; false if there is none of that name.
+    /// Tries to reach a peer, by its configured name, for a minute; where there is a session, asks in it for some seconds
+    /// whether the peer is there. False if there is none of that name.
     pub fn reach(&mut self, name: &str, now: Now) -> bool {
         let found = self.peers.iter().find(|(_, peer)| peer.config.name == name).map(|(index, _)| index);
         let Some((index, peer)) = found.and_then(|index| Some((index, self.peers.get_mut(index)?))) else {
             return false;
         };
-        if peer.state(now.boot) != PeerState::Established {
+        if peer.state(now.boot) == PeerState::Established {
+            peer.watch(now.boot);
+        } else {
             peer.reach_from(now.boot, REACH_AT_START, now.boot);
-            self.wake(index);
         }
+        self.wake(index);
         true
     }
 

@@ -73,6 +73,14 @@ impl Peer {
         })
     }
 
+    /// Finds out whether it is there, in the session in use.
+    pub(crate) fn watch(&mut self, now: Time) {
+        if let Some(session) = self.sending() {
+            session.watch(now);
+        }
+        self.next = now;
+    }
+
     /// The kernel did not take a datagram.
     pub(crate) fn send_failed(&mut self, why: SendFailure, now: Time) {
         self.count(DropReason::SendFailed);

@@ -47,6 +47,8 @@ pub struct PeerStatus {
     pub state_for: Duration,
     /// When something that was the peer's for certain came last, in this run.
     pub last_heard: Option<Duration>,
+    /// When it last answered a question in the session in use: until then both directions worked.
+    pub last_answered: Option<Duration>,
     /// What leads to a session, if there is none or it is silent.
     pub attempts: Option<AttemptStatus>,
     /// The session in use.
@@ -80,6 +82,8 @@ pub struct PeerStatus {
     pub clock_offset_ms: Option<i64>,
     /// The largest outer packet that is known to arrive, in bytes.
     pub path_mtu: Option<u16>,
+    /// Whether a search for it has come to an end: until then it is a cautious guess.
+    pub path_mtu_settled: bool,
     /// What the shape does, if the session has one.
     pub shape: Option<ShapeStatus>,
     /// Handshakes that led to a session.
@@ -108,6 +112,7 @@ impl Peer {
             state: self.state(now.boot),
             state_for: self.state_for(now.boot),
             last_heard: self.last_heard().map(|at| now.boot.since(at)),
+            last_answered: session.and_then(|s| s.last_answered()).map(|at| now.boot.since(at)),
             attempts: self.attempts.status(now.boot),
             session: session.map(|s| SessionStatus {
                 age: now.boot.since(s.begun),
@@ -131,6 +136,7 @@ impl Peer {
             rtt: session.and_then(|s| s.round_trip.measured()),
             clock_offset_ms: self.shown_clock_offset(now),
             path_mtu: session.map(|s| s.path_mtu.get()),
+            path_mtu_settled: session.is_some_and(|s| s.path_mtu.settled()),
             shape: session.and_then(|s| s.shape_status(now.boot)),
             handshakes: self.handshakes,
             hop_prefix: self.remote_prefix,

@@ -123,11 +123,12 @@ impl Session {
                 env.deliver.mtu_changed();
             }
             Control::RoundTrip { clock: echo, overdue, keeps } => {
-                self.liveness.peer_asked(Duration::from_millis(overdue.into()), keeps, now);
+                let unheard = self.is_unheard(Duration::from_millis(overdue.into()));
+                self.liveness.peer_asked(unheard, keeps, now);
                 self.send_control(id, &Control::RoundTripAnswer { echo, clock }, env);
             }
             Control::RoundTripAnswer { echo, clock } => {
-                self.liveness.peer_answered();
+                self.liveness.peer_answered(now);
                 self.measured(echo, clock, now, false);
             }
             Control::Close => return Ok(Incoming::Closed),

@@ -23,10 +23,12 @@ const ANSWER_TRAFFIC_AFTER: Duration = Duration::from_secs(10);
 /// Unanswered for this long, or where somebody keeps the session nothing heard for this long: the peer is asked.
 const ASK_AFTER: Duration = Duration::from_millis(100);
 const ASK_KEPT_AFTER: Duration = Duration::from_millis(500);
+/// A question that was not answered for this long, and two round trips, is asked again.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// A longer keepalive is for who counts bytes.
 const WATCHFUL: Duration = Duration::from_secs(30);
-/// The peer has said that it keeps the session: that holds for this long.
-const PEER_KEEPS_FOR: Duration = Duration::from_secs(10);
+/// The peer has said that it keeps the session, or the operator wants to know: that holds for this long.
+const WATCHED_FOR: Duration = Duration::from_secs(10);
 /// Whoever is heard has so much time to be heard again: a kept session has asked by then.
 const GRACE: Duration = Duration::from_millis(1400);
 /// An answer is overdue for this long, and three round trips, but for no more than the second: the peer is silent, five seconds
@@ -47,10 +49,15 @@ pub(super) struct Liveness {
     next_round_trip: Time,
     /// When the peer asked for a round trip last: who does has traffic, or keeps the session.
     pub(super) asked: Time,
-    /// When it last said that it keeps the session.
-    peer_keeps: Option<Time>,
+    /// When somebody wanted to know whether the peer is there: the peer, which said that it keeps the session, or the operator.
+    watch: Option<Time>,
     /// When it said for the first time that it does not hear us, and whether it did so again.
     unheard: Option<(Time, bool)>,
+    /// When it was asked first of what it has not answered, and when it answered last.
+    question: Option<Time>,
+    answered: Option<Time>,
+    /// Since when it has been heard again and again.
+    heard_since: Option<Time>,
     /// Which part of the time that it may an end sends nothing, before it sends just so that something is sent.
     quiet: f64,
 }
@@ -61,27 +68,30 @@ impl Liveness {
             next_tick: now + host.pause(TICK),
             next_round_trip: now + host.pause(FIRST_ROUND_TRIP),
             asked: now,
-            peer_keeps: None,
+            watch: None,
             unheard: None,
+            question: None,
+            answered: None,
+            heard_since: None,
             quiet: host.half_or_more(),
         }
     }
 
-    /// The peer asks, and says for how long an answer has been overdue, and whether it keeps the session.
-    pub(super) fn peer_asked(&mut self, overdue: Duration, keeps: bool, now: Time) {
+    /// The peer asks, and says whether it does not hear us, and whether it keeps the session.
+    pub(super) fn peer_asked(&mut self, unheard: bool, keeps: bool, now: Time) {
         self.asked = now;
-        self.unheard = (overdue >= UNHEARD).then(|| {
+        self.unheard = unheard.then(|| {
             let (first, again) = self.unheard.unwrap_or((now, false));
             (first, again || now.since(first) >= UNHEARD_AGAIN)
         });
         if keeps {
-            self.peer_keeps = Some(now);
+            self.watch = Some(now);
         }
     }
 
     /// It has answered: it hears us.
-    pub(super) fn peer_answered(&mut self) {
-        self.unheard = None;
+    pub(super) fn peer_answered(&mut self, now: Time) {
+        (self.unheard, self.question, self.answered) = (None, None, Some(now));
     }
 }
 
@@ -91,7 +101,20 @@ impl Session {
         if self.silent_from().is_some_and(|from| now >= from) {
             return Some(Silence::NothingComes);
         }
-        self.liveness.unheard.filter(|(_, again)| *again).map(|_| Silence::NothingArrives)
+        let told = self.liveness.unheard.is_some_and(|(_, again)| again);
+        // An outage that is over has left questions, too; and in a shape they wait for long.
+        let unanswered = !self.is_shaped()
+            && self
+                .liveness
+                .question
+                .zip(self.liveness.heard_since)
+                .is_some_and(|(asked, heard)| now >= asked.max(heard) + GRACE + self.patience());
+        (told || unanswered).then_some(Silence::NothingArrives)
+    }
+
+    /// Whether a peer does not hear us whose answer is overdue for this long. With a shape there are gaps.
+    pub(super) fn is_unheard(&self, overdue: Duration) -> bool {
+        overdue >= UNHEARD.max(self.gaps())
     }
 
     /// Whether the peer has been silent for so long that it is to be reached anew.
@@ -101,12 +124,26 @@ impl Session {
 
     /// When it is silent, if nothing comes until then.
     pub(super) fn silent_from(&self) -> Option<Time> {
+        Some(self.overdue_from()? + self.patience())
+    }
+
+    /// How long an answer may be overdue.
+    fn patience(&self) -> Duration {
         let (shortest, longest) = SILENT_AFTER.into_inner();
-        let patience = match &self.shaping {
+        match &self.shaping {
             None => (self.round_trip.smoothed() * 3).clamp(shortest, longest),
-            Some(shaping) => longest.max(shaping.longest_gap() * MISSING),
-        };
-        Some(self.overdue_from()? + patience)
+            Some(_) => longest.max(self.gaps()),
+        }
+    }
+
+    /// How long a shape may send nothing by chance, or because some was lost.
+    fn gaps(&self) -> Duration {
+        self.shaping.as_ref().map_or(Duration::ZERO, |shaping| shaping.longest_gap() * MISSING)
+    }
+
+    /// When the peer last answered a question in this session: until then both directions worked.
+    pub(crate) fn last_answered(&self) -> Option<Time> {
+        self.liveness.answered
     }
 
     /// When a sign of life is overdue, or will be.
@@ -122,10 +159,16 @@ impl Session {
         }
     }
 
+    /// From now on, for a while, the peer is asked whether it is there.
+    pub(crate) fn watch(&mut self, now: Time) {
+        self.liveness.watch = Some(now);
+        (self.liveness.next_tick, self.liveness.next_round_trip) = (now, now);
+    }
+
     /// Whether somebody wants to know at any time whether the other end is there.
     fn is_watched(&self, now: Time) -> bool {
-        let by_peer = self.liveness.peer_keeps.is_some_and(|at| now.since(at) < PEER_KEEPS_FOR);
-        by_peer || self.keepalive.is_some_and(|every| every <= WATCHFUL)
+        let asked = self.liveness.watch.is_some_and(|at| now.since(at) < WATCHED_FOR);
+        asked || self.keepalive.is_some_and(|every| every <= WATCHFUL)
     }
 
     /// What liveness asks for, looked at about once a second. When what is sent is due is drawn.
@@ -144,14 +187,18 @@ impl Session {
             true => self.overdue_from().filter(|from| *from <= now),
             false => self.activity.unanswered(),
         };
-        let unheard = self.liveness.unheard.is_some();
+        let asked =
+            |question: Time| now.since(question) >= ASK_AGAIN_AFTER.max(self.round_trip.smoothed() * 2);
+        let unheard = self.liveness.unheard.is_some() || self.liveness.question.is_some_and(asked);
         let anxious = unheard || unanswered.is_some_and(|since| now.since(since) >= ASK_AFTER);
         let watched = !self.is_shaped() && self.is_watched(now) && now.since(received) >= ASK_KEPT_AFTER;
+        let is_heard = now.since(received) < GRACE;
+        self.liveness.heard_since = is_heard.then(|| self.liveness.heard_since.unwrap_or(now));
         let measured = now >= self.liveness.next_round_trip;
         if measured {
             self.liveness.next_round_trip = now + env.host.exponential(ROUND_TRIP_EVERY);
         }
-        if anxious || watched || measured && self.busy(now) {
+        if anxious || watched || measured && (self.busy(now) || self.is_watched(now)) {
             self.ask(env);
         }
         let tick = if unheard || unanswered.is_some() { ANXIOUS_TICK } else { TICK };
@@ -165,6 +212,7 @@ impl Session {
             self.overdue_from().map_or(0, |from| now.since(from).as_millis().try_into().unwrap_or(u32::MAX));
         let keeps = self.keepalive.is_some_and(|every| every <= WATCHFUL);
         self.round_trip.asked(clock, now);
+        self.liveness.question.get_or_insert(now);
         self.send_control(id, &Control::RoundTrip { clock, overdue, keeps }, env);
         // Nothing else would tell that the peer of a session without inner traffic is gone.
         if self.kept() || self.is_watched(now) {

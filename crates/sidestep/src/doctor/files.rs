@@ -46,7 +46,10 @@ pub(super) fn look(
     let config = match config::load(file) {
         Ok(config) => config,
         Err(error) => {
-            let says = format!("{} (sidestep check {shown})", first_line(&error.to_string()));
+            let text = error.to_string();
+            let what = text.lines().next().unwrap_or_default().trim_start_matches("error: ");
+            let says =
+                if file.exists() { format!("{what} (sidestep check {shown})") } else { what.to_owned() };
             findings.push(Finding::fault("configuration", says));
             return None;
         }
@@ -83,8 +86,4 @@ fn difference(config: &TunnelConfig, status: &Status) -> Option<(&'static str, S
     }
     let gone = running.iter().find(|other| config.peers.iter().all(|peer| peer.name != other.name))?;
     Some(("not_reloaded", format!("the peer {} is gone from it ({reload})", gone.name)))
-}
-
-fn first_line(text: &str) -> &str {
-    text.lines().next().unwrap_or_default()
 }

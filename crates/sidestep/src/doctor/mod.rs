@@ -7,7 +7,7 @@ mod files;
 mod peer;
 mod tunnel;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -172,18 +172,21 @@ impl DoctorCommand {
         self.config.clone().or_else(of_status).or_else(|| files::only(self.tunnel.as_deref()))
     }
 
-    /// Has peers tried of which nothing is known, and waits until something is.
-    fn wait(&self, socket: &std::path::Path, mut status: Status) -> Result<Status, Failure> {
+    /// Has the daemon find out whether its peers are there, and waits until it knows.
+    fn wait(&self, socket: &Path, mut status: Status) -> Result<Status, Failure> {
         let start = Instant::now();
-        let open = |peer: &&Peer| {
-            self.concerns(peer) && !matches!(peer.state, State::Established) && !peer.is_classic()
-        };
-        for peer in status.peers.iter().filter(open).filter(|peer| peer.state != State::Silent) {
+        let concerns = |peer: &&Peer| self.concerns(peer) && !peer.is_classic();
+        for peer in status.peers.iter().filter(concerns) {
             control::ask(socket, &Request::Reach { peer: peer.name.clone() })?;
         }
         // What says nothing more than that nothing comes may be followed by something that says why.
-        let is_known = |peer: &Peer| peer.fault.as_ref().is_some_and(|fault| !peer::is_vague(&fault.code));
-        while start.elapsed() < PATIENCE && status.peers.iter().filter(open).any(|peer| !is_known(peer)) {
+        let is_known = |peer: &Peer| match peer.state {
+            State::Established => {
+                peer.last_answered_s.is_some_and(|answered| answered < start.elapsed().as_secs_f64())
+            }
+            _ => peer.fault.as_ref().is_some_and(|fault| !peer::is_vague(&fault.code)),
+        };
+        while start.elapsed() < PATIENCE && !status.peers.iter().filter(concerns).all(is_known) {
             std::thread::sleep(LOOK_EVERY);
             status = ask(socket)?;
         }
@@ -202,7 +205,7 @@ fn refuse_unknown<'n>(name: &str, mut names: impl Iterator<Item = &'n str>) -> R
     Err(Failure::Message(format!("there is no peer {name}: there are {}", known.join(", "))))
 }
 
-fn ask(socket: &std::path::Path) -> Result<Status, Error> {
+fn ask(socket: &Path) -> Result<Status, Error> {
     let value = control::ask(socket, &Request::Show)?;
     serde_json::from_value(value).map_err(|source| Error::Malformed { path: socket.to_owned(), source })
 }

@@ -63,7 +63,7 @@ pub(super) fn look(peer: &Peer, status: &Status, findings: &mut Vec<Finding>) {
             ),
         ));
     }
-    if peer.state == State::Established && peer.path_mtu > 0 && peer.path_mtu <= SMALLEST_MTU {
+    if peer.state == State::Established && peer.path_mtu_settled && peer.path_mtu <= SMALLEST_MTU {
         let says = format!(
             "the path carries no more than {} bytes: a link on it is narrow, or drops what is larger",
             peer.path_mtu
