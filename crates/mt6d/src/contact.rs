@@ -226,6 +226,8 @@ pub(crate) struct Attempts {
     since: Option<Time>,
     /// Where the last one went.
     to: Option<SocketAddrV6>,
+    /// When its last copy left.
+    copied: Option<Time>,
 }
 
 /// Tries to reach a peer, as the status shows them.
@@ -269,6 +271,16 @@ impl Attempts {
     pub(crate) fn status(&self, now: Time) -> Option<AttemptStatus> {
         let since = self.since.filter(|_| self.active())?;
         Some(AttemptStatus { since: now.since(since), tries: self.count, to: self.to })
+    }
+
+    /// A copy of the try's message leaves.
+    pub(crate) fn note_copy(&mut self, now: Time) {
+        self.copied = Some(now);
+    }
+
+    /// When the last copy of a message left.
+    pub(crate) fn last_copy(&self) -> Option<Time> {
+        self.copied
     }
 
     /// A try begins, with a message of its own.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
+use crate::drops::DropReason;
+
 /// Whether there is a session. These are all: one more is a breaking change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeerState {
@@ -49,8 +51,14 @@ pub struct Unheard<'n> {
     pub since: Duration,
     /// Where it is thought to be.
     pub hop_prefix: Ipv6Net,
-    /// Why the last datagram for it did not leave, and how long ago.
-    pub send_failure: Option<(SendFailure, Duration)>,
+    /// How long ago it was heard last, in this run.
+    pub heard: Option<Duration>,
+    /// How long ago a first message of it, or for it, was refused last, and why.
+    pub refused: Option<(DropReason, Duration)>,
+    /// When something was sent to it last.
+    pub sent: Option<Duration>,
+    /// Why the last datagram for it did not leave, if it did not.
+    pub send_failure: Option<SendFailure>,
     /// What was dropped of it because its source was rewritten on the path.
     pub source_rewritten: u64,
 }

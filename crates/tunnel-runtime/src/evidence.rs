@@ -12,10 +12,11 @@ use control::tunnel_status::Fault;
 use ipnet::Ipv6Net;
 use linux::netlink::Netlink;
 use linux::witness::{SOURCES, Sighting, Witness};
-use mt6d::{Node, Now, PeerState, SendFailure, Silence, Time, Unheard};
+use mt6d::{DropReason, Node, Now, PeerState, SendFailure, Silence, Time, Unheard};
 use tracing::{debug, warn};
 
 use crate::happened;
+use crate::obstacles::host_in;
 
 /// How often it is looked at what came, and what is to be looked for.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -30,7 +31,8 @@ const TURN: Duration = Duration::from_secs(10);
 const ALWAYS_FOR: Duration = Duration::from_secs(300);
 const PERIOD: Duration = Duration::from_secs(600);
 const IN_PERIOD: Duration = Duration::from_secs(70);
-/// What was seen counts for this long: a peer tries again within a minute.
+/// What was seen counts for this long where there is a session, and without one, where a peer tries again within a minute.
+const IN_SESSION: Duration = Duration::from_secs(5);
 const COUNTS_FOR: Duration = Duration::from_secs(90);
 
 /// What is known of a peer that is not heard.
@@ -44,6 +46,8 @@ struct Known {
     /// How many of its datagrams had another source than they began with, when the trouble began.
     rewritten_before: u64,
     rewritten: bool,
+    /// The kernel knows a way to its prefix.
+    routed: bool,
     /// What follows from it, and what of that was told last.
     fault: Option<Fault>,
     told: Option<&'static str>,
@@ -144,6 +148,10 @@ impl Evidence {
             }
             let known = self.known.get_mut(peer.name).expect("just made");
             known.rewritten = peer.source_rewritten > known.rewritten_before;
+            // What an ICMPv6 error has said makes a send fail, too.
+            let there = host_in(peer.hop_prefix.network()).into();
+            known.routed =
+                self.netlink.as_mut().is_none_or(|netlink| !matches!(netlink.route_to(there), Ok(None)));
         }
         let wanted = wanted(&peers, now.boot);
         self.open(&wanted);
@@ -189,9 +197,12 @@ impl Evidence {
 
     fn verdict(&self, peer: &Unheard<'_>, known: &Known) -> (&'static str, String) {
         let (external, ours, theirs) = (&self.external, self.hop_prefix, peer.hop_prefix);
-        let recent = |at: &Option<Time>| at.is_some_and(|at| self.next_renewal.since(at) < COUNTS_FOR);
-        let send_failure =
-            peer.send_failure.filter(|(_, ago)| *ago < COUNTS_FOR.min(peer.since + TROUBLE_AFTER));
+        // Where there is a session, both ends ask again and again. Without one the peer tries within a minute, and what is said
+        // of our own tries is said at once.
+        let silent = matches!(peer.state, PeerState::Silent(_));
+        let recent = |at: Option<Time>, limit| at.is_some_and(|at| self.next_renewal.since(at) < limit);
+        let of_peer = |at| recent(at, if silent { IN_SESSION } else { COUNTS_FOR });
+        let of_ours = |at| recent(at, peer.sent.unwrap_or_default() + IN_SESSION);
         if !self.link_up {
             return (
                 "link_down",
@@ -200,8 +211,8 @@ impl Evidence {
                 ),
             );
         }
-        match send_failure {
-            Some((SendFailure::NoRoute, _)) => {
+        match peer.send_failure {
+            Some(SendFailure::NoRoute) if !known.routed => {
                 return (
                     "no_route",
                     format!(
@@ -210,7 +221,7 @@ impl Evidence {
                     ),
                 );
             }
-            Some((SendFailure::Refused, _)) => {
+            Some(SendFailure::Refused) => {
                 return (
                     "refused_here",
                     format!(
@@ -218,7 +229,7 @@ impl Evidence {
                     ),
                 );
             }
-            Some((_, _)) | None => {}
+            Some(_) | None => {}
         }
         if known.rewritten {
             return (
@@ -226,7 +237,20 @@ impl Evidence {
                 "its datagrams come with another source address or port than they were sent with: a translator (NAT66) is in the path, which is not supported; prefixes may be translated where both ends set `translated`".to_owned(),
             );
         }
-        if recent(&known.arrived) && peer.state != PeerState::Silent(Silence::NothingArrives) {
+        // One that was heard since, or refused by the protocol, did not meet a firewall.
+        let unheard_of = |at: &Time| {
+            let ago = self.next_renewal.since(*at);
+            peer.heard.is_none_or(|heard| heard > ago + LOOK_EVERY + RENEW_EVERY)
+        };
+        let (arrived, elsewhere) = (known.arrived.filter(unheard_of), known.elsewhere.filter(unheard_of));
+        let refused = peer.refused.filter(|(_, ago)| *ago < COUNTS_FOR);
+        if let Some((why, _)) = refused.filter(|_| of_peer(arrived) && peer.state == PeerState::Handshake) {
+            return (
+                "refused_contact",
+                format!("its first messages arrive, and are refused: {}", refusal(why)),
+            );
+        }
+        if of_peer(arrived) && peer.state != PeerState::Silent(Silence::NothingArrives) {
             return (
                 "filtered_here",
                 format!(
@@ -234,14 +258,14 @@ impl Evidence {
                 ),
             );
         }
-        if let Some((_, from, kind, code)) = known.error.filter(|(at, ..)| recent(&Some(*at))) {
+        if let Some((_, from, kind, code)) = known.error.filter(|(at, ..)| of_ours(Some(*at))) {
             return icmp(from, kind, code, theirs);
         }
-        if recent(&known.elsewhere) && peer.state == PeerState::Handshake {
+        if of_peer(elsewhere) && peer.state == PeerState::Handshake {
             return (
                 "another_key",
                 format!(
-                    "datagrams come from {theirs}, but to addresses that are not those of this pair: one end has another public key or preshared key for the other (`sidestep pubkey`, `sidestep check`), or their clocks are more than an hour apart (`clockless`)"
+                    "datagrams come from {theirs}, but to addresses that are not those of this pair: one end has another public key or preshared key for the other (`sidestep pubkey`, `sidestep check`), or their clocks are more than an hour apart (`clockless`); or the peer goes on for some seconds with a session that this end has lost"
                 ),
             );
         }
@@ -277,6 +301,18 @@ fn wanted(peers: &[Unheard<'_>], now: Time) -> Vec<Ipv6Net> {
         prefixes.truncate(SOURCES);
     }
     prefixes
+}
+
+/// Why a first message is refused, and what to do.
+fn refusal(why: DropReason) -> String {
+    match why {
+        DropReason::HandshakeOld | DropReason::HandshakeRepeated => {
+            "they are from the past: a clock was set back, here or there, and a later try succeeds once it has caught up (timedatectl)".to_owned()
+        }
+        DropReason::HandshakeLate => "answers take more than five seconds: the path or an end is overloaded".to_owned(),
+        DropReason::HandshakeFailed => "what is in them cannot be understood: the two ends have different versions".to_owned(),
+        other => format!("`{}`", other.name()),
+    }
 }
 
 /// What a router says (RFC 4443, 3).

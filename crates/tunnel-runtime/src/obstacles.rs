@@ -242,7 +242,7 @@ pub(crate) fn outer_route(
 }
 
 /// An address of a prefix other than the first, which belongs to all its routers (RFC 4291, 2.6.1).
-fn host_in(network: Ipv6Addr) -> Ipv6Addr {
+pub(crate) fn host_in(network: Ipv6Addr) -> Ipv6Addr {
     (u128::from(network) | 1).into()
 }
 

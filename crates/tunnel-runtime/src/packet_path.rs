@@ -91,10 +91,13 @@ pub(crate) fn failure(outcome: &linux::Result<SendOutcome>) -> Option<SendFailur
     match outcome {
         Ok(SendOutcome::Sent) => None,
         Ok(SendOutcome::Unreachable(_)) => Some(SendFailure::NoRoute),
-        Ok(SendOutcome::Refused(_)) => Some(SendFailure::Refused),
-        Ok(SendOutcome::WouldBlock(_) | SendOutcome::Dropped | SendOutcome::TooLong) => {
-            Some(SendFailure::Other)
-        }
+        Ok(SendOutcome::Refused) => Some(SendFailure::Refused),
+        Ok(
+            SendOutcome::WouldBlock(_)
+            | SendOutcome::Dropped
+            | SendOutcome::TooLong
+            | SendOutcome::Reported(_),
+        ) => Some(SendFailure::Other),
         Err(error) => {
             debug!("{error}");
             Some(SendFailure::Other)

@@ -3,6 +3,7 @@
 
 mod adversary;
 mod charon;
+mod doctor;
 mod firewall;
 mod fixture;
 mod gateway_firewall;

@@ -13,8 +13,10 @@ pub enum SendOutcome {
     Dropped,
     /// A datagram is longer than the interface's MTU.
     TooLong,
-    /// An ICMP error or a firewall of this host refused it, twice in a row.
-    Refused(i32),
+    /// A firewall of this host refused it.
+    Refused,
+    /// The error is what an ICMP message has said of an earlier one, twice in a row; or a route refuses it.
+    Reported(i32),
     /// There is no way to the peer now: no route, no such source address, or the link is down.
     Unreachable(i32),
 }
@@ -36,8 +38,8 @@ impl SendOutcome {
                 libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL => {
                     return Ok(Self::Unreachable(number));
                 }
-                libc::EPERM => return Ok(Self::Refused(number)),
-                _ if from_the_network(number) => return Ok(Self::Refused(number)),
+                libc::EPERM => return Ok(Self::Refused),
+                _ if from_the_network(number) => return Ok(Self::Reported(number)),
                 _ => return Err(error),
             }
         }
@@ -93,11 +95,11 @@ mod tests {
         assert_eq!(outcome(&[]), Ok(SendOutcome::Sent));
         assert_eq!(outcome(&[libc::ECONNREFUSED, libc::EINTR]), Ok(SendOutcome::Sent));
         let twice = |number| outcome(&[number, number]);
-        assert_eq!(twice(libc::ECONNREFUSED), Ok(SendOutcome::Refused(libc::ECONNREFUSED)));
+        assert_eq!(twice(libc::ECONNREFUSED), Ok(SendOutcome::Reported(libc::ECONNREFUSED)));
         assert_eq!(twice(libc::EMSGSIZE), Ok(SendOutcome::TooLong));
         assert_eq!(twice(libc::EHOSTUNREACH), Ok(SendOutcome::Unreachable(libc::EHOSTUNREACH)));
         assert_eq!(outcome(&[libc::EADDRNOTAVAIL]), Ok(SendOutcome::Unreachable(libc::EADDRNOTAVAIL)));
-        assert_eq!(outcome(&[libc::EPERM]), Ok(SendOutcome::Refused(libc::EPERM)));
+        assert_eq!(outcome(&[libc::EPERM]), Ok(SendOutcome::Refused));
         assert_eq!(outcome(&[libc::ENOBUFS]), Ok(SendOutcome::Dropped));
         assert_eq!(outcome(&[libc::EINVAL]), Err(Some(libc::EINVAL)));
     }

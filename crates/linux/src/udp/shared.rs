@@ -141,7 +141,8 @@ impl SharedSocket {
             number @ (libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENETDOWN | libc::EADDRNOTAVAIL) => {
                 Ok(SendOutcome::Unreachable(number))
             }
-            number @ (libc::EPERM | libc::EACCES) => Ok(SendOutcome::Refused(number)),
+            libc::EPERM => Ok(SendOutcome::Refused),
+            number @ libc::EACCES => Ok(SendOutcome::Reported(number)),
             _ => Err(Error::new(format!("sendmsg from {from} by the raw socket"), error)),
         }
     }

@@ -118,6 +118,8 @@ pub(crate) struct Peer {
     told: Told,
     /// When the kernel last did not take a datagram, and why.
     send_failure: Option<(Time, SendFailure)>,
+    /// When a first message was refused last, and why.
+    refused: Option<(Time, DropReason)>,
     /// What an adaptive shape has spent, once there was one.
     budget: Option<Arc<Budget>>,
 }
@@ -169,6 +171,7 @@ impl Peer {
             ending: Ending::Dropped,
             told: Told::new(remote_prefix, now.boot),
             send_failure: None,
+            refused: None,
             budget: None,
             config,
         }

@@ -113,6 +113,7 @@ impl Peer {
                 for at in received.each() {
                     if let Err(reason) = self.handle_rendezvous(rendezvous, received, &arena[at], env) {
                         self.drops.count(reason);
+                        self.refused = Some((env.now.boot, reason));
                     }
                 }
             }

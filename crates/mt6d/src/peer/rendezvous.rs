@@ -61,6 +61,7 @@ impl Peer {
             let size = env.host.random(SIZES) as usize;
             let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce(env), &first.message, size);
             env.outbox.datagram(from, Some(first.to), Ecn::NotEct, datagram.len()).copy_from_slice(&datagram);
+            self.attempts.note_copy(now);
         }
     }
 

@@ -63,12 +63,20 @@ impl Peer {
             PeerState::Handshake => self.attempts.status(now)?.since,
             PeerState::Idle | PeerState::Established => return None,
         };
+        let in_session = self.in_use().map(|at| self.sessions[at].activity.last_sent.get());
+        let sent = in_session.max(self.attempts.last_copy());
         Some(Unheard {
             name: &self.config.name,
             state,
             since,
             hop_prefix: self.remote_prefix,
-            send_failure: self.send_failure.map(|(at, why)| (why, now.since(at))),
+            heard: self.last_heard().map(|at| now.since(at)),
+            refused: self.refused.map(|(at, why)| (why, now.since(at))),
+            sent: sent.map(|at| now.since(at)),
+            send_failure: self
+                .send_failure
+                .filter(|(at, _)| sent.is_some_and(|sent| *at >= sent))
+                .map(|(_, why)| why),
             source_rewritten: self.drops.of(DropReason::SourceRewritten),
         })
     }
