@@ -3,6 +3,7 @@
 //! A table stands between `<!-- keys of NAME -->` and `<!-- end of keys -->`. `UPDATE_REFERENCE=1 cargo test -p config
 //! reference` writes all of them anew.
 
+use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, RuleTable, TestTable, ZoneTable};
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
@@ -20,7 +21,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 18] = [
+const TABLES: [Listed; 19] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -35,6 +36,7 @@ const TABLES: [Listed; 18] = [
     ("[firewall]", FirewallTable::KEYS, |_| true),
     ("[[firewall.rule]]", RuleTable::KEYS, |_| true),
     ("[[firewall.test]]", TestTable::KEYS, |_| true),
+    ("[events]", EventsTable::KEYS, |_| true),
     ("[ipsec]", IpsecTable::KEYS, |_| true),
     ("[[remote]]", RemoteTable::KEYS, |_| true),
     ("[[remote.child]]", ChildTable::KEYS, |_| true),

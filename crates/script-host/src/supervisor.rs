@@ -125,7 +125,7 @@ impl Scripts {
                             }
                             (Ok(()), None) => {}
                             (Err(why), None) => {
-                                warn!(event = "reload_refused", "the scripts stay as they were: {why}")
+                                warn!(event = "reload_refused", "the scripts stay as they were: {why}");
                             }
                         }
                         if result.is_ok() {

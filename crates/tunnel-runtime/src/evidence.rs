@@ -125,7 +125,7 @@ impl Evidence {
                 let Some(known) = self.known.get_mut(*name) else { continue };
                 match sighting {
                     Sighting::Datagram { destination, .. } if node.is_at(destination) => {
-                        known.arrived = Some(now)
+                        known.arrived = Some(now);
                     }
                     Sighting::Datagram { destination, .. } if self.hop_prefix.contains(destination.ip()) => {
                         known.elsewhere = Some(now);

@@ -231,6 +231,9 @@ const PATH: &[Case] = &[
         finds: &[(Site::A, "loop_there")],
         mended: &[Start(Site::B)],
     },
+];
+
+const BETWEEN: &[Case] = &[
     Case {
         what: "a firewall on the path refuses",
         broken: &[Run(
@@ -416,12 +419,17 @@ fn the_path() {
 }
 
 #[test]
+fn between() {
+    walk(BETWEEN, &[]);
+}
+
+#[test]
 fn keys_clocks_and_translators() {
     walk(STRANGERS, &["--test-clock-offset", "0s"]);
 }
 
 #[test]
 fn there_are_thirty() {
-    let all = [FILES, MACHINE, PATH, STRANGERS];
+    let all = [FILES, MACHINE, PATH, BETWEEN, STRANGERS];
     assert!(all.iter().map(|cases| cases.len()).sum::<usize>() >= 30);
 }

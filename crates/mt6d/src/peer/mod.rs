@@ -9,6 +9,7 @@ mod packets;
 mod rendezvous;
 mod standing;
 mod status;
+mod told;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
@@ -37,8 +38,8 @@ use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
-use standing::Told;
 pub use status::{LaneStatus, PeerStatus, SessionStatus};
+use told::Told;
 
 /// Traffic keeps tries going for this long.
 const WANTED_FOR: Duration = Duration::from_secs(60);

@@ -2,33 +2,12 @@
 
 use std::time::Duration;
 
-use ipnet::Ipv6Net;
-
 use super::Peer;
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::event::{Change, Ending, PeerState, SendFailure, Unheard};
 use crate::session::Phase;
 use crate::time::Time;
-
-/// What was told last.
-pub(super) struct Told {
-    state: PeerState,
-    /// Since when it is so.
-    since: Time,
-    /// When the session was made.
-    established: Time,
-    handshakes: u64,
-    hop_prefix: Ipv6Net,
-    path_mtu: Option<u16>,
-}
-
-impl Told {
-    pub(super) fn new(hop_prefix: Ipv6Net, now: Time) -> Self {
-        let state = PeerState::Idle;
-        Told { state, since: now, established: now, handshakes: 0, hop_prefix, path_mtu: None }
-    }
-}
 
 impl Peer {
     /// How it stands.

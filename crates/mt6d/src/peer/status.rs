@@ -9,7 +9,7 @@ use crate::contact::AttemptStatus;
 use crate::drops::Drops;
 use crate::event::PeerState;
 use crate::id::LaneId;
-use crate::session::{ShapeStatus, Traffic};
+use crate::session::{Session, ShapeStatus, Traffic};
 use crate::time::Now;
 
 /// A session, as the status shows it.
@@ -112,7 +112,7 @@ impl Peer {
             state: self.state(now.boot),
             state_for: self.state_for(now.boot),
             last_heard: self.last_heard().map(|at| now.boot.since(at)),
-            last_answered: session.and_then(|s| s.last_answered()).map(|at| now.boot.since(at)),
+            last_answered: session.and_then(Session::last_answered).map(|at| now.boot.since(at)),
             attempts: self.attempts.status(now.boot),
             session: session.map(|s| SessionStatus {
                 age: now.boot.since(s.begun),

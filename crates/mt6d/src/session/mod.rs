@@ -12,6 +12,7 @@ mod control_in;
 mod control_out;
 mod fast_in;
 mod fast_out;
+mod health;
 mod lane;
 mod liveness;
 mod path_mtu;

@@ -4,6 +4,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use super::fast_out::OUTER;
+use super::health::BUSY_FOR;
 use super::lane::Overlap;
 use super::{CONFIRM_WITHIN, Health, Phase, ReliableMessage, Session, State, generation, rekey, seal};
 use crate::config::Padding;
@@ -17,8 +18,6 @@ use crate::time::Time;
 
 /// A session without inner traffic for this long ends.
 const IDLE_AFTER: Duration = Duration::from_secs(180);
-/// Traffic within this time keeps openers and probes going.
-pub(super) const BUSY_FOR: Duration = Duration::from_secs(60);
 /// A stateful firewall forgets a flow after 30 s at the least.
 const OPENER_AGAIN: Duration = Duration::from_secs(25);
 /// Openers that a responder sends before it is confirmed.

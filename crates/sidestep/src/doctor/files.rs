@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use config::TunnelConfig;
 use control::tunnel_status::{Profile, Status};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Where configurations are.
 const FOLDER: &str = "/etc/sidestep";
@@ -60,7 +60,7 @@ pub(super) fn look(
     };
     match status.and_then(|status| difference(&tunnel, status)) {
         Some((code, says)) => {
-            findings.push(Finding::fault(code, format!("{shown} has changed since it was read: {says}")))
+            findings.push(Finding::fault(code, format!("{shown} has changed since it was read: {says}")));
         }
         None => findings.push(Finding::ok("configuration", format!("{shown} is valid"))),
     }

@@ -2,7 +2,7 @@
 
 use control::tunnel_status::{Peer, Profile, State, Status};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// The smallest path MTU that there is, in bytes: one of which somebody had better know why.
 const SMALLEST_MTU: u16 = 1280;

@@ -8,7 +8,7 @@ use control::tunnel_status::Status;
 use linux::netlink::Netlink;
 use tunnel_runtime::{obstacles, surroundings};
 
-use super::Finding;
+use super::finding::Finding;
 
 /// Nobody uses a program from before it was written.
 const WRITTEN: u64 = 1_760_000_000;

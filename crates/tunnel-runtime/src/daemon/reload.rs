@@ -73,7 +73,7 @@ impl Daemon {
             }
             (Err(error), Some(call)) => call.answer(Reply::Error(error.to_string())),
             (Err(error), None) => {
-                warn!(event = "reload_refused", "the configuration stays as it was: {error}")
+                warn!(event = "reload_refused", "the configuration stays as it was: {error}");
             }
         }
         // The file may have changed since it was read for those before.

@@ -79,7 +79,7 @@ impl Kernel {
         let (prefix, name) = (network.prefix, &self.link.name);
         match network.router {
             Some(router) => {
-                info!(event = "own_prefix", "{name} is in {prefix} now, the router is {}", router.address)
+                info!(event = "own_prefix", "{name} is in {prefix} now, the router is {}", router.address);
             }
             None => info!(event = "own_prefix", "{name} is in {prefix} now, without a router"),
         }
