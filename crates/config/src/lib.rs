@@ -17,6 +17,7 @@ mod config;
 mod converter;
 mod cross;
 mod document;
+mod error;
 mod firewall;
 pub mod folder;
 pub mod ipsec;
@@ -39,13 +40,14 @@ mod uplink;
 mod value;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
 pub use config::{Config, TunnelConfig};
 pub use converter::{KeyFileError, ReadKey};
+pub use error::Error;
 pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use mt6d::overhead::CONTEXT as INNER_OVERHEAD;
 pub use node::{Mode, Node};
@@ -56,34 +58,6 @@ pub use source::Source;
 pub use transparent::{ProtectedHost, Transparent};
 pub use tunnel::Tunnel;
 pub use value::{DurationError, parse_duration};
-
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file describes no tunnel, and one is asked for.
-    #[error("{}: it describes no tunnel: tables [node] and [[peer]] do", path.display())]
-    NoTunnel {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file describes no firewall, and one is asked for.
-    #[error("{}: it describes no firewall: tables [[zone]] and [firewall] do", path.display())]
-    NoFirewall {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file says something that cannot be.
-    #[error("{0}")]
-    Invalid(Report),
-}
 
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {

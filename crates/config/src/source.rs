@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use toml::de::DeTable;
 use zeroize::Zeroizing;
 
-use crate::Error;
+use crate::error::Error;
 
 /// A configuration that was read, once: standard input cannot be read again.
 pub struct Source {
