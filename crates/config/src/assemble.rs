@@ -15,15 +15,14 @@ use crate::report::{Finding, Report};
 use crate::router::RouterConfig;
 
 /// What the document, which is that of `text`, describes; None if something of it cannot be. `read_key` reads key files,
-/// whose names are relative to the folder of `path`.
+/// whose names are relative to `folder`.
 pub(crate) fn assemble(
     document: &Document,
     text: &str,
-    path: &Path,
+    folder: &Path,
     read_key: &ReadKey<'_>,
     report: &mut Report,
 ) -> Option<Config> {
-    let folder = path.parent().unwrap_or(Path::new(""));
     let mut converter = Converter::new(folder, read_key, report);
     let tables = document.peer.list();
     let all_classic = !tables.is_empty() && tables.iter().all(|peer| peer.get_ref().is_classic());

@@ -17,6 +17,7 @@ mod config;
 mod converter;
 mod cross;
 mod document;
+mod error;
 mod event;
 mod firewall;
 pub mod folder;
@@ -32,69 +33,42 @@ mod router;
 pub mod run;
 mod script;
 mod section;
+mod source;
 mod transition;
 mod transparent;
 mod tunnel;
 mod uplink;
 mod value;
 
-use std::fs::File;
-use std::io::{self, Read};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::Path;
 
 use zeroize::Zeroizing;
 
 pub use classic::{ClassicPeer, KernelUse};
 pub use config::{Config, TunnelConfig};
 pub use converter::{KeyFileError, ReadKey};
+pub use error::Error;
 pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use mt6d::overhead::CONTEXT as INNER_OVERHEAD;
 pub use node::{Mode, Node};
 pub use report::Report;
 pub use router::RouterConfig;
 pub use script::Configured;
+pub use source::Source;
 pub use transparent::{ProtectedHost, Transparent};
 pub use tunnel::Tunnel;
 pub use value::{DurationError, parse_duration};
 
-/// Why there is no configuration.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The file describes no tunnel, and one is asked for.
-    #[error("{}: it describes no tunnel: tables [node] and [[peer]] do", path.display())]
-    NoTunnel {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file describes no firewall, and one is asked for.
-    #[error("{}: it describes no firewall: tables [[zone]] and [firewall] do", path.display())]
-    NoFirewall {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The file cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file says something that cannot be.
-    #[error("{0}")]
-    Invalid(Report),
-}
-
-/// A longer file is no configuration, in bytes. 10,000 rules of a firewall take one of its 16 MB.
-const MAX_LENGTH: u64 = 1 << 24;
-
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {
-    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = Zeroizing::new(read_file(path).map_err(unreadable)?);
-    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    let mut config = parse(&text, path, &read_key_file).map_err(Error::Invalid)?;
+    load_source(&Source::read(path)?)
+}
+
+/// Reads a configuration that is not yet a file in its folder, and the key files that it names.
+pub fn load_source(source: &Source) -> Result<Config, Error> {
+    let Source { name, folder, text, is_open } = source;
+    let mut config = parse_in(text, name, folder, &read_key_file).map_err(Error::Invalid)?;
     let scripts = match (&mut config.tunnel, &mut config.gateway) {
         (Some(tunnel), _) => &mut tunnel.scripts[..],
         (None, Some(gateway)) => &mut gateway.scripts[..],
@@ -104,33 +78,22 @@ pub fn load(path: &Path) -> Result<Config, Error> {
     if config.warnings.has_errors() {
         return Err(Error::Invalid(config.warnings));
     }
-    if mode & 0o044 != 0 {
-        cross::warn_of_readable_secrets(&text, path, &mut config.warnings);
+    if *is_open {
+        cross::warn_of_readable_secrets(text, name, &mut config.warnings);
     }
     Ok(config)
-}
-
-/// A whole file, unless it has no end, such as /dev/zero.
-pub(crate) fn read_file(path: &Path) -> io::Result<String> {
-    let file = File::open(path)?;
-    // No copies of what may be a secret.
-    let length = file.metadata()?.len().min(MAX_LENGTH);
-    let mut text = String::with_capacity(usize::try_from(length).unwrap_or_default() + 1);
-    file.take(MAX_LENGTH + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_LENGTH {
-        return Err(io::Error::other(format!(
-            "it has more than {MAX_LENGTH} bytes, which no configuration needs"
-        )));
-    }
-    Ok(text)
 }
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
 /// are had from `read_key`. Never panics, whatever `text` is.
 pub fn parse(text: &str, path: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
-    let mut report = Report::new(path, text);
+    parse_in(text, path, source::folder_of(path), read_key)
+}
+
+fn parse_in(text: &str, name: &Path, folder: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
+    let mut report = Report::new(name, text);
     let config = read(text, &mut report)
-        .and_then(|document| assemble::assemble(&document, text, path, read_key, &mut report));
+        .and_then(|document| assemble::assemble(&document, text, folder, read_key, &mut report));
     match config {
         Some(config) if !report.has_errors() => Ok(Config { warnings: report, ..config }),
         _ => Err(report),
@@ -149,7 +112,7 @@ fn read(text: &str, report: &mut Report) -> Option<document::Document> {
 /// Reads the tests of another file, which has nothing but `[[firewall.test]]` tables, for this firewall.
 pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = read_file(path).map_err(unreadable)?;
+    let text = source::read_file(path).map_err(unreadable)?;
     let mut report = Report::new(path, &text);
     let document = read(&text, &mut report);
     let tests = document.as_ref().and_then(|document| document.firewall.get()).and_then(|table| {

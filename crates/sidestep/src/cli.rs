@@ -15,7 +15,7 @@ use control::Request;
 use linux::event::Signals;
 
 use crate::failure::Failure;
-use crate::load::{load, load_ipsec, load_tunnel};
+use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, rendezvous, script, show,
@@ -54,10 +54,14 @@ enum Command {
     Genpsk,
     /// Validate a configuration, and say what it would do
     #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n  \
-                            sidestep check ipsec0.toml      a file with [ipsec], for `sidestep ipsec`\n\n\
+                            sidestep check ipsec0.toml      a file with [ipsec], for `sidestep ipsec`\n  \
+                            sidestep check --base /etc/sidestep - < new.toml    one that is not there yet\n\n\
                             Exit status: 0 if it is valid, 1 if not.")]
     Check {
-        /// The configuration
+        /// Where the files are that it names, such as keys, instead of its own folder
+        #[arg(long, value_name = "DIR")]
+        base: Option<PathBuf>,
+        /// The configuration; `-` is standard input, with its files in the current folder
         file: PathBuf,
     },
     /// Bring a tunnel, a gateway, or both up and run them, in the foreground
@@ -354,27 +358,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Genkey => tunnel_keys::generate_private()?,
         Command::Pubkey => tunnel_keys::public_of_stdin()?,
         Command::Genpsk => tunnel_keys::generate_preshared()?,
-        Command::Check { file } if config::ipsec::is_ipsec(&file) => {
-            let config = load_ipsec(&file)?;
-            let refused = ipsec_runtime::check(&config).err().map(|why| why.to_string());
-            print(check::ipsec::describe(&file, &config, refused.as_deref()))?;
-            if let Some(why) = refused {
-                return Err(Failure::Message(format!("`sidestep ipsec up` would refuse this: {why}")));
-            }
-        }
-        Command::Check { file } => {
-            let config = load(&file)?;
-            if let Some(tunnel) = &config.tunnel {
-                let system = check::tunnel::System::of_this_machine(tunnel, config.gateway.is_some());
-                print(check::tunnel::describe(&file, tunnel, &system))?;
-                if let Err(error) = tunnel_runtime::surroundings::refuse(tunnel) {
-                    return Err(Failure::Message(format!("`up` would refuse this here: {error}")));
-                }
-            }
-            if let Some(gateway) = &config.gateway {
-                print(check::router::describe(&file, gateway))?;
-            }
-        }
+        Command::Check { file, base } => check::check(&file, base)?,
         Command::Up(options) => {
             // First: who asks it to read its file again, which it is just reading, must not end it.
             let signals = Signals::new()?;

@@ -3,20 +3,25 @@
 use std::path::Path;
 
 use config::ipsec::IpsecConfig;
-use config::{Config, TunnelConfig};
+use config::{Config, Error, Source, TunnelConfig};
 
 use crate::failure::Failure;
 use crate::terminal::complain;
 
 /// Loads a configuration; warnings go to standard error.
 pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
-    match config::load(file) {
-        Ok(config) => {
-            complain(&config.warnings);
-            Ok(config)
-        }
-        Err(error) => Err(not_loaded(file, error)),
-    }
+    told(file, config::load(file))
+}
+
+/// The same for one that may not be a file in its folder.
+pub(crate) fn load_source(source: &Source) -> Result<Config, Failure> {
+    told(source.name(), config::load_source(source))
+}
+
+fn told(file: &Path, loaded: Result<Config, Error>) -> Result<Config, Failure> {
+    let config = loaded.map_err(|error| not_loaded(file, error))?;
+    complain(&config.warnings);
+    Ok(config)
 }
 
 /// Loads a configuration that describes a tunnel, too.
@@ -26,8 +31,8 @@ pub(crate) fn load_tunnel(file: &Path) -> Result<TunnelConfig, Failure> {
 }
 
 /// Loads a configuration of IPsec; warnings go to standard error.
-pub(crate) fn load_ipsec(file: &Path) -> Result<IpsecConfig, Failure> {
-    let config = config::ipsec::load(file).map_err(|error| not_loaded(file, error))?;
+pub(crate) fn load_ipsec(source: &Source) -> Result<IpsecConfig, Failure> {
+    let config = config::ipsec::load_source(source).map_err(|error| not_loaded(source.name(), error))?;
     complain(&config.warnings);
     Ok(config)
 }

@@ -138,6 +138,27 @@ fn a_missing_or_open_key_file_is_told_with_the_remedy() {
 }
 
 #[test]
+fn a_copy_is_checked_with_the_files_of_the_folder_that_it_is_for() {
+    let folder = examples();
+    let text = fs::read_to_string(folder.path().join("site-a.toml")).unwrap();
+    let piped = sidestep_in(folder.path(), &["check", "-"], &text);
+    assert!(stdout(&piped).starts_with("standard input is valid"), "{}", stdout(&piped));
+    let elsewhere = tempfile::tempdir().unwrap();
+    let copy = elsewhere.path().join("copy.toml");
+    fs::write(&copy, &text).unwrap();
+    let (copy, base) = (copy.to_str().unwrap(), folder.path().to_str().unwrap());
+    assert!(stdout(&sidestep(&["check", "--base", base, copy])).contains("copy.toml is valid"));
+    let alone = sidestep_in(elsewhere.path(), &["check", "copy.toml"], "");
+    assert!(stderr(&alone).contains("no such file"), "{}", stderr(&alone));
+    let piped = sidestep_in(elsewhere.path(), &["check", "--base", base, "-"], &text);
+    assert!(stdout(&piped).starts_with("standard input is valid"));
+    let wrong =
+        sidestep_in(elsewhere.path(), &["check", "--base", base, "-"], "[node]\nexternl = \"eth0\"\n");
+    assert_eq!(wrong.status.code(), Some(1));
+    assert!(stderr(&wrong).contains("standard input:2:1"), "{}", stderr(&wrong));
+}
+
+#[test]
 fn secrets_in_a_file_that_others_can_read_are_warned_of() {
     let folder = examples();
     let file = folder.path().join("inline.toml");

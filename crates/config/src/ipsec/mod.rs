@@ -17,19 +17,18 @@ mod value;
 
 use std::io::{self, Read as _};
 use std::net::IpAddr;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use ike::config::{Authentication, PeerConfig};
 use ike::message::body::Identity;
 use toml::Spanned;
-use toml::de::DeTable;
 use zeroize::Zeroizing;
 
 use crate::converter::{Converter, KeyFileError};
 use crate::report::{Finding, Report};
 use crate::section::Given;
+use crate::source::Source;
 use crate::{Error, read_key_file};
 
 pub use algorithms::{encryption_name, group_name, integrity_name, prf_name};
@@ -53,15 +52,21 @@ const MAX_PUBLIC_FILE: u64 = 1024 * 1024;
 /// # Errors
 /// All that is wrong with it, in one report.
 pub fn load(path: &Path) -> Result<IpsecConfig, Error> {
-    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = Zeroizing::new(crate::read_file(path).map_err(unreadable)?);
-    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-    let mut config = parse(&text, path, &read_file).map_err(Error::Invalid)?;
-    if mode & 0o044 != 0 {
-        warn_of_readable_secrets(&text, path, &mut config.warnings);
+    load_source(&Source::read(path)?)
+}
+
+/// Reads a configuration that is not yet a file in its folder, and the files that it names.
+///
+/// # Errors
+/// All that is wrong with it, in one report.
+pub fn load_source(source: &Source) -> Result<IpsecConfig, Error> {
+    let Source { name, folder, text, is_open } = source;
+    let mut config = parse_in(text, name, folder, &read_file).map_err(Error::Invalid)?;
+    if *is_open {
+        warn_of_readable_secrets(text, name, &mut config.warnings);
     }
     if let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {
-        warn_of_outdated(&text, &mut config, now);
+        warn_of_outdated(text, &mut config, now);
     }
     Ok(config)
 }
@@ -87,8 +92,7 @@ pub fn warn_of_outdated(text: &str, config: &mut IpsecConfig, now: Duration) {
 
 /// Whether the file at `path` is of this kind: it has a table `[ipsec]` or `[[remote]]`. One that cannot be read is not.
 pub fn is_ipsec(path: &Path) -> bool {
-    let text = crate::read_file(path).map(Zeroizing::new);
-    text.is_ok_and(|text| DeTable::parse(&text).is_ok_and(|table| crate::document::is_ipsec(table.get_ref())))
+    Source::read(path).is_ok_and(|source| source.is_ipsec())
 }
 
 /// Parses a configuration. `path` is the file's name in messages, and gives the name of the device and the folder of other
@@ -97,13 +101,17 @@ pub fn is_ipsec(path: &Path) -> bool {
 /// # Errors
 /// All that is wrong with it, in one report.
 pub fn parse(text: &str, path: &Path, read: &ReadFile) -> Result<IpsecConfig, Report> {
+    parse_in(text, path, crate::source::folder_of(path), read)
+}
+
+fn parse_in(text: &str, path: &Path, folder: &Path, read: &ReadFile) -> Result<IpsecConfig, Report> {
     let mut report = Report::new(path, text);
     let document = document::read(text, &mut report);
     if document.is_none() {
         // Nobody knows which values are secrets.
         report.show_only(&crate::reference::is_name);
     }
-    let config = document.and_then(|document| assemble(&document, path, read, &mut report));
+    let config = document.and_then(|document| assemble(&document, path, folder, read, &mut report));
     match config {
         Some(config) if !report.has_errors() => Ok(IpsecConfig { warnings: report, ..config }),
         _ => Err(report),
@@ -114,10 +122,10 @@ pub fn parse(text: &str, path: &Path, read: &ReadFile) -> Result<IpsecConfig, Re
 fn assemble(
     document: &IpsecDocument,
     path: &Path,
+    folder: &Path,
     read: &ReadFile,
     report: &mut Report,
 ) -> Option<IpsecConfig> {
-    let folder = path.parent().unwrap_or(Path::new(""));
     let private = |path: &Path| read(path, Secrecy::Private);
     let mut converter = Converter::new(folder, &private, report);
     let rules = rules::of_file(document.policy.list(), &mut converter);

@@ -1,5 +1,45 @@
 //! `check`: what a configuration leads to, in plain words.
 
-pub(crate) mod ipsec;
-pub(crate) mod router;
-pub(crate) mod tunnel;
+mod ipsec;
+mod router;
+mod tunnel;
+
+use std::path::{Path, PathBuf};
+
+use config::Source;
+
+use crate::failure::Failure;
+use crate::load::{load_ipsec, load_source};
+use crate::terminal::print;
+
+/// Prints what the configuration in `file` leads to, or fails with what is wrong. Files that it names are in `base`, if
+/// that is given.
+pub(crate) fn check(file: &Path, base: Option<PathBuf>) -> Result<(), Failure> {
+    let source = if file == Path::new("-") { Source::standard_input()? } else { Source::read(file)? };
+    let source = match base {
+        Some(folder) => source.in_folder(folder),
+        None => source,
+    };
+    let file = source.name();
+    if source.is_ipsec() {
+        let config = load_ipsec(&source)?;
+        let refused = ipsec_runtime::check(&config).err().map(|why| why.to_string());
+        print(ipsec::describe(file, &config, refused.as_deref()))?;
+        return match refused {
+            Some(why) => Err(Failure::Message(format!("`sidestep ipsec up` would refuse this: {why}"))),
+            None => Ok(()),
+        };
+    }
+    let config = load_source(&source)?;
+    if let Some(tunnel) = &config.tunnel {
+        let system = tunnel::System::of_this_machine(tunnel, config.gateway.is_some());
+        print(tunnel::describe(file, tunnel, &system))?;
+        if let Err(error) = tunnel_runtime::surroundings::refuse(tunnel) {
+            return Err(Failure::Message(format!("`up` would refuse this here: {error}")));
+        }
+    }
+    if let Some(gateway) = &config.gateway {
+        print(router::describe(file, gateway))?;
+    }
+    Ok(())
+}

@@ -27,7 +27,9 @@ pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure>
                 if watch { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
             print(format_args!("{text}\n"))?;
         } else {
-            print(describe(&ask(socket)?))?;
+            let status = ask(socket)?;
+            print(describe(&status))?;
+            print(obstacles(&status))?;
         }
         if !watch {
             return Ok(());
@@ -37,6 +39,15 @@ pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure>
             print("\n")?;
         }
     }
+}
+
+/// What stands in the tunnel's way on this machine, as far as its configuration can be read: a line each.
+fn obstacles(status: &Status) -> String {
+    let Ok(config) = config::load(status.file.as_ref()) else { return String::new() };
+    let routes = config.gateway.is_some();
+    let found =
+        config.tunnel.map_or_else(Vec::new, |tunnel| tunnel_runtime::obstacles::find(&tunnel, routes));
+    found.iter().map(|found| format!("\nWARNING: {} ({})\n", found.says, found.code)).collect()
 }
 
 fn ask(socket: &Path) -> Result<Status, control::Error> {

@@ -46,6 +46,16 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
         )?;
     }
     writeln!(text)?;
+    if let Some(fault) = &peer.fault {
+        writeln!(text, "  fault: {} ({})", fault.says, fault.code)?;
+    }
+    if let Some(heard) = peer.last_heard_s {
+        writeln!(text, "  last heard: {} ago", milliseconds(heard * 1000.0))?;
+    }
+    if let Some(trying) = &peer.trying {
+        let to = trying.to.map_or(String::new(), |to| format!(", the last to {to}"));
+        writeln!(text, "  tries: {} in {}{to}", trying.tries, duration(trying.since_s as u64))?;
+    }
     for local in &peer.local {
         let remote = peer.remote.iter().find(|remote| remote.lane == local.lane);
         let remote = remote.map_or("?".to_owned(), endpoint);
@@ -63,7 +73,7 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
     }
     if let Some(rtt) = peer.rtt_ms {
         write!(text, "  path: round trip {}, MTU {}", milliseconds(rtt), peer.path_mtu)?;
-        if let Some(offset) = peer.clock_offset_ms {
+        if let Some(offset) = peer.clock_offset_ms.filter(|offset| *offset != 0) {
             write!(text, ", clock off by {}", milliseconds(offset as f64))?;
         }
         writeln!(text)?;
@@ -198,6 +208,7 @@ peer: site-b
   public key: 7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=
   hopping prefix: 2001:db8:b1::/64
   session: established for 1 h 2 min, AES-256-GCM, keys changed 31 times
+  last heard: 250 ms ago
   lane 0: [2001:db8:a1::1234]:4321 <-> [2001:db8:b1::abcd]:1234
   rotations: 372, next in 4.2 s, 1 skipped
   path: round trip 1.25 ms, MTU 1500, clock off by -40 ms

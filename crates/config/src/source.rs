@@ -1,0 +1,85 @@
+//! The text of a configuration, before it is known of which kind it is: where it came from, and where its files are.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+use zeroize::Zeroizing;
+
+use crate::error::Error;
+
+/// A configuration that was read, once: standard input cannot be read again.
+pub struct Source {
+    /// Its name in messages.
+    pub(crate) name: PathBuf,
+    /// What names of files in it are relative to.
+    pub(crate) folder: PathBuf,
+    pub(crate) text: Zeroizing<String>,
+    /// Whether others than its owner can read it.
+    pub(crate) is_open: bool,
+}
+
+impl Source {
+    /// The file at `path`; those that it names are relative to its folder.
+    pub fn read(path: &Path) -> Result<Source, Error> {
+        let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+        let text = Zeroizing::new(read_file(path).map_err(unreadable)?);
+        let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
+        let folder = folder_of(path).to_owned();
+        Ok(Source { name: path.to_owned(), folder, text, is_open: mode & 0o044 != 0 })
+    }
+
+    /// Standard input; the files that it names are relative to the current folder.
+    pub fn standard_input() -> Result<Source, Error> {
+        let name = PathBuf::from("standard input");
+        let text = read_text(io::stdin().lock(), 0);
+        let text = text.map_err(|source| Error::Unreadable { path: name.clone(), source })?;
+        Ok(Source { name, folder: PathBuf::new(), text: Zeroizing::new(text), is_open: false })
+    }
+
+    /// The same, with the files that it names relative to `folder`: a copy of a file that is to be there.
+    #[must_use]
+    pub fn in_folder(self, folder: PathBuf) -> Source {
+        Source { folder, ..self }
+    }
+
+    /// Its name in messages.
+    pub fn name(&self) -> &Path {
+        &self.name
+    }
+
+    /// Whether it has a table `[ipsec]` or `[[remote]]`, and is for [`crate::ipsec`].
+    pub fn is_ipsec(&self) -> bool {
+        DeTable::parse(&self.text).is_ok_and(|table| crate::document::is_ipsec(table.get_ref()))
+    }
+}
+
+/// The folder that names in the file at `path` are relative to.
+pub(crate) fn folder_of(path: &Path) -> &Path {
+    path.parent().unwrap_or(Path::new(""))
+}
+
+/// A longer file is no configuration, in bytes. 10,000 rules of a firewall take one of its 16 MB.
+const MAX_LENGTH: u64 = 1 << 24;
+
+/// The whole file at `path`.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    read_text(file, length)
+}
+
+/// All of `input`, which probably has `length` bytes, unless it has no end, such as /dev/zero.
+fn read_text(input: impl Read, length: u64) -> io::Result<String> {
+    // No copies of what may be a secret, where the length is known.
+    let mut text = String::with_capacity(usize::try_from(length.min(MAX_LENGTH)).unwrap_or_default() + 1);
+    input.take(MAX_LENGTH + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_LENGTH {
+        return Err(io::Error::other(format!(
+            "it has more than {MAX_LENGTH} bytes, which no configuration needs"
+        )));
+    }
+    Ok(text)
+}
