@@ -4,7 +4,6 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
-use std::path::Path;
 
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::{ConfigError, NodeConfig, PeerConfig, REKEY_AFTER};
@@ -13,6 +12,7 @@ use toml::Spanned;
 
 use crate::classic::{self, ClassicPeer};
 use crate::document::{self, Document};
+use crate::include::Part;
 use crate::node::{Mode, Node, STAND_IN};
 use crate::peer::PeerTable;
 use crate::report::{Finding, Report};
@@ -323,18 +323,27 @@ fn check_transparent(
     }
 }
 
-/// Warns if a file that others can read holds secrets.
-pub(crate) fn warn_of_readable_secrets(text: &str, path: &Path, warnings: &mut Report) {
+/// Warns of each file that others can read and that holds secrets.
+pub(crate) fn warn_of_readable_secrets(text: &str, parts: &[Part], warnings: &mut Report) {
+    if parts.iter().all(|part| !part.is_open) {
+        return;
+    }
     let Some(document) = document::read(text, &mut Report::default()) else { return };
     let own = document.node.get().into_iter().map(|node| &node.private_key);
     let peers = document.peer.list().iter().map(Spanned::get_ref);
-    let mut secrets = own.chain(peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]));
-    if let Some(secret) = secrets.find_map(Given::given) {
+    let secrets = own.chain(peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]));
+    let mut secrets: Vec<_> = secrets.filter_map(Given::given).map(Spanned::span).collect();
+    secrets.sort_by_key(|span| span.start);
+    for (at, part) in parts.iter().enumerate().filter(|(_, part)| part.is_open) {
+        let end = parts.get(at + 1).map_or(text.len(), |next| next.start);
+        let Some(span) = secrets.iter().find(|span| (part.start..end).contains(&span.start)) else {
+            continue;
+        };
         warnings.add(Finding::warning(
-            secret.span(),
+            span.clone(),
             "others can read this file, which contains a secret",
             "",
-            format!("chmod 600 {}", path.display()),
+            format!("chmod 600 {}", part.name.display()),
         ));
     }
 }

@@ -19,6 +19,8 @@ use crate::uplink::UplinkTable;
 section! {
     /// The file.
     Document = "the file" {
+        /// Files whose [[peer]], [[script]], [[uplink]], [[network]] and [[route]] are as if they stood here: `"conf.d/*.toml"`.
+        include: Vec<Spanned<String>> = Otherwise("none");
         /// This gateway.
         node: NodeTable = Otherwise("");
         /// The TUN device.

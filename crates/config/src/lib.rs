@@ -21,6 +21,7 @@ mod error;
 mod event;
 mod firewall;
 pub mod folder;
+mod include;
 pub mod ipsec;
 mod key;
 mod network;
@@ -67,8 +68,9 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 
 /// Reads a configuration that is not yet a file in its folder, and the key files that it names.
 pub fn load_source(source: &Source) -> Result<Config, Error> {
-    let Source { name, folder, text, is_open } = source;
-    let mut config = parse_in(text, name, folder, &read_key_file).map_err(Error::Invalid)?;
+    let Source { folder, text, parts } = source;
+    let report = Report::of_parts(parts, text);
+    let mut config = parse_in(text, report, folder, &read_key_file).map_err(Error::Invalid)?;
     let scripts = match (&mut config.tunnel, &mut config.gateway) {
         (Some(tunnel), _) => &mut tunnel.scripts[..],
         (None, Some(gateway)) => &mut gateway.scripts[..],
@@ -78,20 +80,17 @@ pub fn load_source(source: &Source) -> Result<Config, Error> {
     if config.warnings.has_errors() {
         return Err(Error::Invalid(config.warnings));
     }
-    if *is_open {
-        cross::warn_of_readable_secrets(text, name, &mut config.warnings);
-    }
+    cross::warn_of_readable_secrets(text, parts, &mut config.warnings);
     Ok(config)
 }
 
 /// Parses a configuration. `path` is the file's name in messages and gives the folder of relative key files, which
 /// are had from `read_key`. Never panics, whatever `text` is.
 pub fn parse(text: &str, path: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
-    parse_in(text, path, source::folder_of(path), read_key)
+    parse_in(text, Report::new(path, text), source::folder_of(path), read_key)
 }
 
-fn parse_in(text: &str, name: &Path, folder: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
-    let mut report = Report::new(name, text);
+fn parse_in(text: &str, mut report: Report, folder: &Path, read_key: &ReadKey<'_>) -> Result<Config, Report> {
     let config = read(text, &mut report)
         .and_then(|document| assemble::assemble(&document, text, folder, read_key, &mut report));
     match config {

@@ -8,11 +8,14 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::include::Part;
+
 /// Errors and warnings about one configuration file, with its text to show them in. Secrets are blanked out of the
 /// text before it is kept.
 #[derive(Debug, Clone, Default)]
 pub struct Report {
-    path: PathBuf,
+    /// The files that its text came from, each with where it begins.
+    parts: Vec<(usize, PathBuf)>,
     /// The file with its secrets blanked out; as long, in bytes, as the file.
     text: String,
     findings: Vec<Finding>,
@@ -67,7 +70,24 @@ impl Finding {
 
 impl Report {
     pub(crate) fn new(path: &Path, text: &str) -> Self {
-        Report { path: path.to_owned(), text: without_secrets(text), findings: Vec::new() }
+        Report { parts: vec![(0, path.to_owned())], text: without_secrets(text), findings: Vec::new() }
+    }
+
+    /// About a text that came from several files.
+    pub(crate) fn of_parts(parts: &[Part], text: &str) -> Self {
+        let parts = parts.iter().map(|part| (part.start, part.name.clone())).collect();
+        Report { parts, text: without_secrets(text), findings: Vec::new() }
+    }
+
+    /// The file that a place of the text came from: its name, and which part of the text is its.
+    fn part(&self, at: usize) -> (String, Range<usize>) {
+        let next = self.parts.partition_point(|(start, _)| *start <= at);
+        let (start, path) = match next.checked_sub(1) {
+            Some(own) => (self.parts[own].0, self.parts[own].1.as_path()),
+            None => (0, Path::new("")),
+        };
+        let end = self.parts.get(next).map_or(self.text.len(), |(start, _)| *start);
+        (path.to_string_lossy().into_owned(), start..end)
     }
 
     /// Blanks a value, whatever it is: the texts and numbers in it, and what follows them on their lines. Those under keys
@@ -131,28 +151,38 @@ impl Report {
     /// The report as text, with colours if `styled`; ends without a newline.
     pub fn render(&self, styled: bool) -> String {
         let renderer = if styled { Renderer::styled() } else { Renderer::plain() };
-        let path = self.path.to_string_lossy();
-        let shown: Vec<String> =
-            self.findings.iter().map(|finding| renderer.render(&[self.group(finding, &path)])).collect();
-        shown.join("\n\n")
+        let shown = self.findings.iter().map(|finding| {
+            let (path, part) = self.part(finding.span.start);
+            renderer.render(&[self.group(finding, &path, part)])
+        });
+        shown.collect::<Vec<String>>().join("\n\n")
     }
 
-    fn group<'a>(&'a self, finding: &'a Finding, path: &'a str) -> Group<'a> {
+    fn group<'a>(&'a self, finding: &'a Finding, path: &'a str, part: Range<usize>) -> Group<'a> {
         let level = match finding.severity {
             Severity::Warning => Level::WARNING,
             Severity::Error => Level::ERROR,
         };
-        let related = finding
-            .related
-            .iter()
-            .map(|(span, label)| AnnotationKind::Context.span(self.within(span)).label(label.as_str()));
-        let snippet = Snippet::source(self.text.as_str())
-            .path(path)
+        let shift = |span: Range<usize>| span.start - part.start..span.end - part.start;
+        let (here, elsewhere): (Vec<_>, Vec<_>) =
+            finding.related.iter().partition(|(span, _)| part.contains(&span.start) || part.is_empty());
+        let related = here.into_iter().map(|(span, label)| {
+            AnnotationKind::Context.span(shift(self.within(span))).label(label.as_str())
+        });
+        let snippet = Snippet::source(&self.text[part.clone()])
+            .path(path.to_owned())
             .annotation(
-                AnnotationKind::Primary.span(self.within(&finding.span)).label(finding.label.as_str()),
+                AnnotationKind::Primary.span(shift(self.within(&finding.span))).label(finding.label.as_str()),
             )
             .annotations(related);
-        let group = level.primary_title(finding.title.as_str()).element(snippet);
+        let mut group = level.primary_title(finding.title.as_str()).element(snippet);
+        for (span, label) in elsewhere {
+            let (path, of) = self.part(span.start);
+            let place = self.within(span);
+            let place = place.start - of.start..place.end - of.start;
+            let annotation = AnnotationKind::Context.span(place).label(label.as_str());
+            group = group.element(Snippet::source(&self.text[of]).path(path).annotation(annotation));
+        }
         if finding.help.is_empty() {
             group
         } else {

@@ -9,45 +9,52 @@ use toml::de::DeTable;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::include::{self, Part};
 
 /// A configuration that was read, once: standard input cannot be read again.
 pub struct Source {
-    /// Its name in messages.
-    pub(crate) name: PathBuf,
     /// What names of files in it are relative to.
     pub(crate) folder: PathBuf,
+    /// With what it includes behind it.
     pub(crate) text: Zeroizing<String>,
-    /// Whether others than its owner can read it.
-    pub(crate) is_open: bool,
+    /// Where its parts came from: the first is its own.
+    pub(crate) parts: Vec<Part>,
 }
 
 impl Source {
     /// The file at `path`; those that it names are relative to its folder.
     pub fn read(path: &Path) -> Result<Source, Error> {
-        let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-        let text = Zeroizing::new(read_file(path).map_err(unreadable)?);
-        let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
-        let folder = folder_of(path).to_owned();
-        Ok(Source { name: path.to_owned(), folder, text, is_open: mode & 0o044 != 0 })
-    }
-
-    /// Standard input; the files that it names are relative to the current folder.
-    pub fn standard_input() -> Result<Source, Error> {
-        let name = PathBuf::from("standard input");
-        let text = read_text(io::stdin().lock(), 0);
-        let text = text.map_err(|source| Error::Unreadable { path: name.clone(), source })?;
-        Ok(Source { name, folder: PathBuf::new(), text: Zeroizing::new(text), is_open: false })
+        Source::read_in(path, folder_of(path))
     }
 
     /// The same, with the files that it names relative to `folder`: a copy of a file that is to be there.
-    #[must_use]
-    pub fn in_folder(self, folder: PathBuf) -> Source {
-        Source { folder, ..self }
+    pub fn read_in(path: &Path, folder: &Path) -> Result<Source, Error> {
+        let (text, is_open) = read_with_mode(path)?;
+        Source::with_included(text, path.to_owned(), folder, is_open)
+    }
+
+    /// Standard input; the files that it names are relative to `folder`.
+    pub fn standard_input(folder: &Path) -> Result<Source, Error> {
+        let name = PathBuf::from("standard input");
+        let text = read_text(io::stdin().lock(), 0);
+        let text = text.map_err(|source| Error::Unreadable { path: name.clone(), source })?;
+        Source::with_included(Zeroizing::new(text), name, folder, false)
+    }
+
+    fn with_included(
+        text: Zeroizing<String>,
+        name: PathBuf,
+        folder: &Path,
+        is_open: bool,
+    ) -> Result<Source, Error> {
+        let mut parts = vec![Part { name, start: 0, is_open }];
+        let text = include::join(text, folder, &mut parts)?;
+        Ok(Source { folder: folder.to_owned(), text, parts })
     }
 
     /// Its name in messages.
     pub fn name(&self) -> &Path {
-        &self.name
+        &self.parts[0].name
     }
 
     /// Whether it has a table `[ipsec]` or `[[remote]]`, and is for [`crate::ipsec`].
@@ -63,6 +70,14 @@ pub(crate) fn folder_of(path: &Path) -> &Path {
 
 /// A longer file is no configuration, in bytes. 10,000 rules of a firewall take one of its 16 MB.
 const MAX_LENGTH: u64 = 1 << 24;
+
+/// The whole file at `path`, and whether others than its owner can read it.
+pub(crate) fn read_with_mode(path: &Path) -> Result<(Zeroizing<String>, bool), Error> {
+    let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
+    let text = Zeroizing::new(read_file(path).map_err(unreadable)?);
+    let mode = std::fs::metadata(path).map_err(unreadable)?.permissions().mode();
+    Ok((text, mode & 0o044 != 0))
+}
 
 /// The whole file at `path`.
 pub(crate) fn read_file(path: &Path) -> io::Result<String> {

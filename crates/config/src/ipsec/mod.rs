@@ -60,9 +60,10 @@ pub fn load(path: &Path) -> Result<IpsecConfig, Error> {
 /// # Errors
 /// All that is wrong with it, in one report.
 pub fn load_source(source: &Source) -> Result<IpsecConfig, Error> {
-    let Source { name, folder, text, is_open } = source;
+    let Source { folder, text, parts } = source;
+    let name = source.name();
     let mut config = parse_in(text, name, folder, &read_file).map_err(Error::Invalid)?;
-    if *is_open {
+    if parts[0].is_open {
         warn_of_readable_secrets(text, name, &mut config.warnings);
     }
     if let Ok(now) = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH) {

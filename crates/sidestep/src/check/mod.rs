@@ -9,17 +9,18 @@ use std::path::{Path, PathBuf};
 use config::Source;
 
 use crate::failure::Failure;
-use crate::load::{load_ipsec, load_source};
+use crate::load::{load_ipsec, load_source, not_loaded};
 use crate::terminal::print;
 
 /// Prints what the configuration in `file` leads to, or fails with what is wrong. Files that it names are in `base`, if
 /// that is given.
 pub(crate) fn check(file: &Path, base: Option<PathBuf>) -> Result<(), Failure> {
-    let source = if file == Path::new("-") { Source::standard_input()? } else { Source::read(file)? };
-    let source = match base {
-        Some(folder) => source.in_folder(folder),
-        None => source,
+    let source = match (file == Path::new("-"), base) {
+        (true, base) => Source::standard_input(&base.unwrap_or_default()),
+        (false, Some(base)) => Source::read_in(file, &base),
+        (false, None) => Source::read(file),
     };
+    let source = source.map_err(|error| not_loaded(file, error))?;
     let file = source.name();
     if source.is_ipsec() {
         let config = load_ipsec(&source)?;
