@@ -16,6 +16,8 @@ use crate::source;
 
 /// The most files that a configuration includes.
 const MOST: usize = 20_000;
+/// All files of a folder.
+const ALL: &str = "*.toml";
 /// What an included file may have: tables of which there may be many, and which are their own.
 const TABLES: [&str; 5] = ["peer", "script", "uplink", "network", "route"];
 
@@ -58,6 +60,14 @@ pub(crate) fn join(
     Ok(text)
 }
 
+/// The first folder of which a text includes all files.
+pub(crate) fn folder(text: &str) -> Option<PathBuf> {
+    let patterns = patterns(text);
+    let pattern =
+        patterns.iter().map(Path::new).find(|pattern| pattern.file_name().is_some_and(|name| name == ALL))?;
+    Some(pattern.parent().unwrap_or(Path::new("")).to_owned())
+}
+
 /// What a text includes. Where it is no TOML, or `include` is something else, nothing: that is reported when it is read.
 fn patterns(text: &str) -> Vec<String> {
     let Ok(table) = DeTable::parse(text) else { return Vec::new() };
@@ -73,7 +83,7 @@ fn patterns(text: &str) -> Vec<String> {
 
 /// The files that a pattern stands for, in the order of their names: one, or all `*.toml` of a folder, which may have none.
 fn files(pattern: &Path) -> Result<Vec<PathBuf>, Error> {
-    if pattern.file_name().is_none_or(|name| name != "*.toml") {
+    if pattern.file_name().is_none_or(|name| name != ALL) {
         return Ok(vec![pattern.to_owned()]);
     }
     let folder = pattern.parent().unwrap_or(Path::new("")).to_owned();

@@ -52,6 +52,11 @@ impl Source {
         Ok(Source { folder: folder.to_owned(), text, parts })
     }
 
+    /// The first folder of which it includes all files.
+    pub fn included_folder(&self) -> Option<PathBuf> {
+        include::folder(&self.text).map(|folder| self.folder.join(folder))
+    }
+
     /// Its name in messages.
     pub fn name(&self) -> &Path {
         &self.parts[0].name

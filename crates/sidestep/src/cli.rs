@@ -18,8 +18,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, rendezvous, script, show,
-    ssh, stack, status, tunnel_keys,
+    check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, peer, rendezvous, script,
+    show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -207,6 +207,8 @@ enum Command {
     },
     /// Associations and policies of a host with IPsec, in the language of setkey(8)
     Key(key::KeyCommand),
+    #[command(subcommand)]
+    Peer(peer::PeerCommand),
     #[command(subcommand)]
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
@@ -412,6 +414,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
         Command::Key(command) => return command.run(),
+        Command::Peer(command) => return command.run(),
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Ipsec(command) => return command.run(),
@@ -440,7 +443,7 @@ mod tests {
         let cli = Cli::command();
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
-        let groups = ["script", "firewall", "key", "stack", "ipsec"];
+        let groups = ["peer", "script", "firewall", "key", "stack", "ipsec"];
         for command in shown.chain(groups.into_iter().flat_map(of)) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());

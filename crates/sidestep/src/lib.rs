@@ -16,6 +16,7 @@
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
 //! | `ipsec` | tunnels of IPsec: run, shown, ended |
+//! | `peer` | peers added, removed and listed |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `stack` | programs on a host of our own, on a TAP or TUN device |
 //! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
@@ -38,6 +39,7 @@ mod ipsec;
 mod key;
 mod load;
 mod manual;
+mod peer;
 mod rendezvous;
 mod script;
 mod show;

@@ -1,12 +1,15 @@
 //! Configurations as commands have them: loaded, with warnings told.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use config::ipsec::IpsecConfig;
 use config::{Config, Error, Source, TunnelConfig};
 
 use crate::failure::Failure;
 use crate::terminal::complain;
+
+/// Where configurations are.
+const FOLDER: &str = "/etc/sidestep";
 
 /// Loads a configuration; warnings go to standard error.
 pub(crate) fn load(file: &Path) -> Result<Config, Failure> {
@@ -47,4 +50,21 @@ pub(crate) fn not_loaded(file: &Path, error: config::Error) -> Failure {
         }
         error => error.into(),
     }
+}
+
+/// The only configuration of a tunnel that there is, or that of the one named.
+pub(crate) fn only_tunnel(tunnel: Option<&str>) -> Option<PathBuf> {
+    if let Some(tunnel) = tunnel {
+        return Some(Path::new(FOLDER).join(format!("{tunnel}.toml")));
+    }
+    let files = std::fs::read_dir(FOLDER).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
+    let mut files =
+        files.filter(|file| file.extension().is_some_and(|end| end == "toml") && tunnel_of(file).is_some());
+    let only = files.next();
+    only.filter(|_| files.next().is_none())
+}
+
+/// The name of the tunnel that a file describes, if it can be read.
+pub(crate) fn tunnel_of(file: &Path) -> Option<String> {
+    config::load(file).ok()?.tunnel.map(|tunnel| tunnel.tunnel.name)
 }

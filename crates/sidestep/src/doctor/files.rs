@@ -1,31 +1,11 @@
 //! The configuration, and whether it is what runs.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use config::TunnelConfig;
 use control::tunnel_status::{Profile, Status};
 
 use super::finding::Finding;
-
-/// Where configurations are.
-const FOLDER: &str = "/etc/sidestep";
-
-/// The only configuration of a tunnel that there is, or that of the one named.
-pub(super) fn only(tunnel: Option<&str>) -> Option<PathBuf> {
-    if let Some(tunnel) = tunnel {
-        return Some(Path::new(FOLDER).join(format!("{tunnel}.toml")));
-    }
-    let files = std::fs::read_dir(FOLDER).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files =
-        files.filter(|file| file.extension().is_some_and(|end| end == "toml") && tunnel_of(file).is_some());
-    let only = files.next();
-    only.filter(|_| files.next().is_none())
-}
-
-/// The name of the tunnel that a file describes, if it can be read.
-pub(super) fn tunnel_of(file: &Path) -> Option<String> {
-    config::load(file).ok()?.tunnel.map(|tunnel| tunnel.tunnel.name)
-}
 
 /// Reads it, and compares it with what runs. None if it is wrong, or not there.
 pub(super) fn look(
@@ -36,7 +16,7 @@ pub(super) fn look(
     let Some(file) = file else {
         if status.is_none() {
             let says = format!(
-                "no configuration of a tunnel is in {FOLDER}, or there are several: name one with --config FILE"
+                "no configuration of a tunnel is in /etc/sidestep, or there are several: name one with --config FILE"
             );
             findings.push(Finding::fault("no_configuration", says));
         }

@@ -18,6 +18,7 @@ use control::{Error, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::load::{only_tunnel, tunnel_of};
 use crate::terminal::print;
 
 use finding::{Finding, Level};
@@ -104,7 +105,7 @@ impl DoctorCommand {
         let socket = match (&self.socket, &self.tunnel, &self.config) {
             (Some(socket), _, _) => Ok(socket.clone()),
             (None, Some(tunnel), _) => Ok(control::socket_of(tunnel)),
-            (None, None, Some(file)) => match files::tunnel_of(file) {
+            (None, None, Some(file)) => match tunnel_of(file) {
                 Some(tunnel) => Ok(control::socket_of(&tunnel)),
                 None => return Ok((None, None)),
             },
@@ -129,7 +130,7 @@ impl DoctorCommand {
     fn file(&self, status: Option<&Status>) -> Option<PathBuf> {
         let of_status =
             || status.map(|status| PathBuf::from(&status.file)).filter(|file| !file.as_os_str().is_empty());
-        self.config.clone().or_else(of_status).or_else(|| files::only(self.tunnel.as_deref()))
+        self.config.clone().or_else(of_status).or_else(|| only_tunnel(self.tunnel.as_deref()))
     }
 
     /// Has the daemon find out whether its peers are there, and waits until it knows.

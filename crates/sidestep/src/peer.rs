@@ -1,0 +1,274 @@
+//! `peer`: peers added, removed and listed without an editor. Each that is added has a file of its own, in a folder that the
+//! configuration includes; what would not be a valid configuration, or what the daemon refuses, is taken back.
+
+use std::fs::{self, DirBuilder, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use config::{Source, TunnelConfig};
+use control::{Error, Request};
+use ipnet::{IpNet, Ipv6Net};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::load::{load_tunnel, not_loaded, only_tunnel};
+use crate::terminal::print;
+
+/// The first line of files that are ours to remove.
+const OURS: &str = "# Made by `sidestep peer add`; `sidestep peer remove` takes it away.";
+
+/// Add, remove and list the peers of a tunnel
+#[derive(Debug, Subcommand)]
+pub(crate) enum PeerCommand {
+    /// Add a peer, and have the running daemon take it over
+    ///
+    /// It is written to a file of its own in the folder that the configuration includes (`include = ["conf.d/*.toml"]` at its
+    /// top). If the whole would not be valid, or the daemon refuses it, nothing has changed.
+    #[command(after_help = "Examples:
+  sidestep peer add site-b --public-key 7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo= \\
+      --hop-prefix 2001:db8:b1::/64 --allowed 2001:db8:b::/64 --keepalive 25s")]
+    Add(AddOptions),
+    /// Remove a peer that was added, and have the running daemon forget it
+    #[command(after_help = "Examples:\n  sidestep peer remove site-b")]
+    Remove {
+        /// Its name
+        name: String,
+        #[command(flatten)]
+        file: FileOption,
+    },
+    /// List the peers of the configuration
+    #[command(after_help = "Examples:\n  sidestep peer list\n  sidestep peer list --json | jq -r '.[].name'")]
+    List {
+        #[command(flatten)]
+        file: FileOption,
+        /// Write JSON; its fields are stable
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// Which configuration.
+#[derive(Debug, Args)]
+pub(crate) struct FileOption {
+    /// The configuration; not needed where /etc/sidestep has one of a tunnel only
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// What there is to say of a new peer.
+#[derive(Debug, Args)]
+pub(crate) struct AddOptions {
+    /// Its name: letters, digits, `.`, `_` and `-`
+    pub(crate) name: String,
+    /// What `sidestep pubkey` prints there
+    #[arg(long, value_name = "KEY")]
+    pub(crate) public_key: String,
+    /// The prefix that it hops in
+    #[arg(long, value_name = "PREFIX")]
+    pub(crate) hop_prefix: Ipv6Net,
+    /// A network behind it; may be repeated
+    #[arg(long, value_name = "PREFIX", required = true)]
+    pub(crate) allowed: Vec<IpNet>,
+    /// Keeps the session without traffic: something leaves at least this often
+    #[arg(long, value_name = "DURATION")]
+    pub(crate) keepalive: Option<String>,
+    /// File with a secret that both have, relative to the configuration's folder
+    #[arg(long, value_name = "FILE")]
+    pub(crate) preshared_key_file: Option<PathBuf>,
+    #[command(flatten)]
+    file: FileOption,
+}
+
+/// A peer in `peer list --json`. Field names are a contract.
+#[derive(Serialize)]
+struct Listed<'c> {
+    name: &'c str,
+    public_key: String,
+    hop_prefix: Ipv6Net,
+    allowed_ips: &'c [IpNet],
+}
+
+impl PeerCommand {
+    /// Does it.
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        match self {
+            PeerCommand::Add(options) => add(&options)?,
+            PeerCommand::Remove { name, file } => remove(&name, &file.path()?)?,
+            PeerCommand::List { file, json } => list(&load_tunnel(&file.path()?)?, json)?,
+        }
+        Ok(ExitCode::SUCCESS)
+    }
+}
+
+impl FileOption {
+    fn path(&self) -> Result<PathBuf, Failure> {
+        let none = "no configuration of a tunnel is in /etc/sidestep, or there are several: name one with --config FILE";
+        self.config.clone().or_else(|| only_tunnel(None)).ok_or_else(|| Failure::Message(none.into()))
+    }
+}
+
+fn add(options: &AddOptions) -> Result<(), Failure> {
+    let file = options.file.path()?;
+    let before = load_tunnel(&file)?;
+    let name = &options.name;
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_good) {
+        return Err(Failure::Message(format!(
+            "{name:?} is no name for a file: take letters, digits, `.`, `_` and `-`"
+        )));
+    }
+    if before.peers.iter().any(|peer| peer.name == *name) {
+        return Err(Failure::Message(format!("there is a peer {name} already (sidestep peer list)")));
+    }
+    let folder = folder(&file)?;
+    DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(|error| about(&folder, &error))?;
+    let path = folder.join(format!("{name}.toml"));
+    write_new(&path, &text(options))?;
+    let undo = || fs::remove_file(&path).map_err(|error| about(&path, &error));
+    // The whole, with it.
+    let after = match config::load(&file) {
+        Ok(after) => after,
+        Err(error) => {
+            undo()?;
+            return Err(not_loaded(&file, error));
+        }
+    };
+    let Some(tunnel) = after.tunnel.filter(|tunnel| tunnel.peers.iter().any(|peer| peer.name == *name))
+    else {
+        undo()?;
+        return Err(Failure::Message(format!("{} does not include {}", file.display(), path.display())));
+    };
+    match reload(&tunnel) {
+        Ok(told) => print(format_args!("{}: {name} is added{told}\n", path.display())),
+        Err(error) => {
+            undo()?;
+            Err(error.into())
+        }
+    }
+}
+
+fn remove(name: &str, file: &Path) -> Result<(), Failure> {
+    let config = load_tunnel(file)?;
+    if !config.peers.iter().any(|peer| peer.name == name) {
+        let names: Vec<_> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
+        return Err(Failure::Message(format!("there is no peer {name}: there are {}", names.join(", "))));
+    }
+    let path = folder(file).map(|folder| folder.join(format!("{name}.toml"))).ok();
+    let ours = path.filter(|path| fs::read_to_string(path).is_ok_and(|text| text.starts_with(OURS)));
+    let Some(path) = ours else {
+        let why = format!(
+            "{name} was not added by `sidestep peer add`: take its [[peer]] out of {} or what it includes, then `sidestep reload`",
+            file.display()
+        );
+        return Err(Failure::Message(why));
+    };
+    // Hidden files are not included.
+    let aside = path.with_file_name(format!(".{name}.removed"));
+    fs::rename(&path, &aside).map_err(|error| about(&path, &error))?;
+    let undo = || fs::rename(&aside, &path).map_err(|error| about(&path, &error));
+    let after = match load_tunnel(file) {
+        Ok(after) => after,
+        Err(error) => {
+            undo()?;
+            return Err(error);
+        }
+    };
+    match reload(&after) {
+        Ok(told) => {
+            fs::remove_file(&aside).map_err(|error| about(&aside, &error))?;
+            print(format_args!("{}: {name} is removed{told}\n", path.display()))
+        }
+        Err(error) => {
+            undo()?;
+            Err(error.into())
+        }
+    }
+}
+
+fn list(config: &TunnelConfig, json: bool) -> Result<(), Failure> {
+    let peers = config.peers.iter().map(|peer| Listed {
+        name: &peer.name,
+        public_key: peer.public_key.to_string(),
+        hop_prefix: peer.hop_prefix,
+        allowed_ips: &peer.allowed_ips,
+    });
+    let peers: Vec<_> = peers.collect();
+    if json {
+        return print(format_args!("{}\n", serde_json::to_string_pretty(&peers)?));
+    }
+    let width = peers.iter().map(|peer| peer.name.len()).max().unwrap_or(0);
+    for peer in peers {
+        let networks: Vec<_> = peer.allowed_ips.iter().map(ToString::to_string).collect();
+        print(format_args!("{:width$}  {}  {}\n", peer.name, peer.hop_prefix, networks.join(", ")))?;
+    }
+    Ok(())
+}
+
+/// Where files of peers are: the first folder that the configuration includes.
+fn folder(file: &Path) -> Result<PathBuf, Failure> {
+    let source = Source::read(file).map_err(|error| not_loaded(file, error))?;
+    source.included_folder().ok_or_else(|| {
+        let why = format!(
+            "{} includes no folder: write `include = [\"conf.d/*.toml\"]` into its first line, where each peer that is added has a file",
+            file.display()
+        );
+        Failure::Message(why)
+    })
+}
+
+/// The peer, as it is written.
+pub(crate) fn text(options: &AddOptions) -> String {
+    let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
+    let networks: Vec<_> = options.allowed.iter().map(|network| format!("\"{network}\"")).collect();
+    let mut text = format!(
+        "{OURS}\n[[peer]]\nname        = {}\npublic_key  = {}\nhop_prefix  = \"{}\"\nallowed_ips = [{}]\n",
+        quoted(&options.name),
+        quoted(&options.public_key),
+        options.hop_prefix,
+        networks.join(", ")
+    );
+    if let Some(keepalive) = &options.keepalive {
+        text += &format!("keepalive   = {}\n", quoted(keepalive));
+    }
+    if let Some(file) = &options.preshared_key_file {
+        text += &format!("preshared_key_file = {}\n", quoted(&file.to_string_lossy()));
+    }
+    text
+}
+
+/// Writes a file that is not there yet, for its owner alone: whole, or not at all.
+pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    if path.exists() {
+        return Err(Failure::Message(format!("{} exists already", path.display())));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let temporary = path.with_file_name(format!(".{name}.new"));
+    let write = || {
+        let mut file =
+            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)
+    };
+    write().map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        about(path, &error)
+    })
+}
+
+/// Has the tunnel's daemon read its configuration again, if it runs; what to say of it.
+fn reload(tunnel: &TunnelConfig) -> Result<String, Error> {
+    let socket = control::socket_of(&tunnel.tunnel.name);
+    match control::ask_within(&socket, &Request::Reload { confirm_ms: None }, control::LONG) {
+        Ok(_) => Ok(format!(", and {} has taken it over", tunnel.tunnel.name)),
+        Err(Error::NotRunning { .. }) => Ok(format!("; {} is not running", tunnel.tunnel.name)),
+        Err(error) => Err(error),
+    }
+}
+
+fn about(path: &Path, error: &std::io::Error) -> Failure {
+    Failure::Message(format!("{}: {error}", path.display()))
+}
