@@ -19,7 +19,7 @@ use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, peer, rendezvous, script,
-    show, ssh, stack, status, tunnel_keys,
+    setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -207,6 +207,9 @@ enum Command {
     },
     /// Associations and policies of a host with IPsec, in the language of setkey(8)
     Key(key::KeyCommand),
+    Init(setup::InitOptions),
+    Invite(setup::InviteOptions),
+    Join(setup::JoinOptions),
     #[command(subcommand)]
     Peer(peer::PeerCommand),
     #[command(subcommand)]
@@ -414,6 +417,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
         Command::Key(command) => return command.run(),
+        Command::Init(options) => setup::init(&options)?,
+        Command::Invite(options) => setup::invite(&options)?,
+        Command::Join(options) => setup::join(&options)?,
         Command::Peer(command) => return command.run(),
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),

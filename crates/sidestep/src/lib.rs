@@ -10,6 +10,7 @@
 //! | `load` | a file, read for a command that needs it |
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
+//! | `setup` | a gateway set up by commands: init, invite, join |
 //! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
 //! | `doctor` | what keeps a tunnel from working |
 //! | `event_lines` | what has happened, as lines |
@@ -42,6 +43,7 @@ mod manual;
 mod peer;
 mod rendezvous;
 mod script;
+mod setup;
 mod show;
 mod ssh;
 mod stack;

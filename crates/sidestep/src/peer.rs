@@ -55,7 +55,7 @@ pub(crate) enum PeerCommand {
 pub(crate) struct FileOption {
     /// The configuration; not needed where /etc/sidestep has one of a tunnel only
     #[arg(long, value_name = "FILE")]
-    config: Option<PathBuf>,
+    pub(crate) config: Option<PathBuf>,
 }
 
 /// What there is to say of a new peer.
@@ -79,7 +79,7 @@ pub(crate) struct AddOptions {
     #[arg(long, value_name = "FILE")]
     pub(crate) preshared_key_file: Option<PathBuf>,
     #[command(flatten)]
-    file: FileOption,
+    pub(crate) file: FileOption,
 }
 
 /// A peer in `peer list --json`. Field names are a contract.
@@ -110,7 +110,8 @@ impl FileOption {
     }
 }
 
-fn add(options: &AddOptions) -> Result<(), Failure> {
+/// Adds one.
+pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
     let file = options.file.path()?;
     let before = load_tunnel(&file)?;
     let name = &options.name;

@@ -23,6 +23,12 @@ pub(crate) fn generate_preshared() -> Result<(), Failure> {
     print_secret(&preshared(random)?)
 }
 
+/// A new key, and the public one that belongs to it.
+pub(crate) fn new_private() -> Result<(Zeroizing<String>, String), Failure> {
+    let key = PrivateKey::from_bytes(*random()?);
+    Ok((key.to_base64(), key.public().to_string()))
+}
+
 /// A key that no configuration takes for one in another notation: where the secret is IKE's, `0x` and `0s` begin those.
 fn preshared(
     mut random: impl FnMut() -> Result<Zeroizing<[u8; 32]>, Failure>,

@@ -1,0 +1,91 @@
+//! A new configuration: the key, the file, and the folder for peers.
+
+use std::fs::{self, DirBuilder};
+use std::net::IpAddr;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use ipnet::Ipv6Net;
+
+use crate::failure::Failure;
+use crate::load::not_loaded;
+use crate::peer::write_new;
+
+/// What a new gateway is.
+pub(super) struct Gateway<'g> {
+    /// The tunnel's name.
+    pub(super) tunnel: &'g str,
+    /// The interface towards the Internet.
+    pub(super) external: &'g str,
+    /// Where it hops.
+    pub(super) hop_prefix: Ipv6Net,
+    /// Whether that is the prefix of the link.
+    pub(super) on_link: bool,
+    /// Its addresses inside.
+    pub(super) addresses: &'g [IpAddr],
+    /// Its private key.
+    pub(super) private_key: &'g str,
+}
+
+/// Where they are in this folder.
+pub(super) fn configuration(folder: &Path, tunnel: &str) -> PathBuf {
+    folder.join(format!("{tunnel}.toml"))
+}
+
+impl Gateway<'_> {
+    /// Writes its files; where one is there already, or the whole would not be valid, none is left.
+    pub(super) fn write(&self, folder: &Path) -> Result<PathBuf, Failure> {
+        let about = |error: std::io::Error| Failure::Message(format!("{}: {error}", folder.display()));
+        DirBuilder::new().mode(0o700).recursive(true).create(folder).map_err(about)?;
+        let file = configuration(folder, self.tunnel);
+        let key = folder.join(format!("{}.key", self.tunnel));
+        if file.exists() {
+            let why = format!(
+                "{} exists already: add peers to it (sidestep invite, sidestep peer add)",
+                file.display()
+            );
+            return Err(Failure::Message(why));
+        }
+        write_new(&key, &format!("{}\n", self.private_key))?;
+        let written = write_new(&file, &self.text())
+            .and_then(|()| config::load(&file).map_err(|error| not_loaded(&file, error)));
+        if let Err(error) = written {
+            let _ = fs::remove_file(&key);
+            let _ = fs::remove_file(&file);
+            return Err(error);
+        }
+        Ok(file)
+    }
+
+    fn text(&self) -> String {
+        let Gateway { tunnel, external, hop_prefix, .. } = self;
+        let addresses = self.addresses.iter().map(|address| {
+            let length = if address.is_ipv6() { 128 } else { 32 };
+            format!("\"{address}/{length}\"")
+        });
+        let addresses = addresses.collect::<Vec<_>>().join(", ");
+        let on_link = if self.on_link { "on_link          = true\n" } else { "" };
+        format!(
+            "# Peers are in files of their own there: `sidestep invite`, `sidestep peer add`.\n\
+             include = [\"conf.d/*.toml\"]\n\n\
+             [node]\nprivate_key_file = \"{tunnel}.key\"\nexternal         = \"{external}\"\nhop_prefix       = \"{hop_prefix}\"\n{on_link}\n\
+             [tunnel]\nname      = \"{tunnel}\"\naddresses = [{addresses}]\n"
+        )
+    }
+}
+
+/// What is left to be done on this machine and its router, as commands.
+pub(super) fn next_steps(file: &Path, external: &str, hop_prefix: Ipv6Net, on_link: bool) -> String {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let mut text = String::new();
+    if !on_link {
+        text += &format!(
+            "\nThe prefix must lead to this machine. On its router, if that is Linux:\n    ip -6 route add {hop_prefix} via THIS_MACHINE\n\
+             To see whether it does: tcpdump -ni {external} dst net {hop_prefix}, and ping one of its addresses from elsewhere.\n"
+        );
+    }
+    text += &format!(
+        "\nStart it, now and at each boot:\n    systemctl enable --now sidestep@{name}\nIf something does not work:\n    sidestep doctor\n"
+    );
+    text
+}

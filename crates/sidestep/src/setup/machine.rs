@@ -1,0 +1,46 @@
+//! What this machine says of itself: where it is connected, and what is behind it.
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use ipnet::IpNet;
+use linux::netlink::Netlink;
+
+/// Somewhere in the Internet: how it is reached shows the interface towards it.
+const FAR: Ipv6Addr = Ipv6Addr::new(0x2001, 0x4860, 0x4860, 0, 0, 0, 0, 0x8888);
+
+/// A network that this machine is in, other than by its external interface.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Inner {
+    /// The network.
+    pub(super) network: IpNet,
+    /// This machine's address in it.
+    pub(super) address: IpAddr,
+}
+
+/// The interface that the default route leaves by.
+pub(super) fn external() -> Option<String> {
+    let mut netlink = Netlink::open().ok()?;
+    let hop = netlink.route_to(FAR.into()).ok()??;
+    Some(netlink.link_by_index(hop.index).ok()??.name)
+}
+
+/// Networks behind this machine: those of its interfaces but `external`, loopback and tunnels' own.
+pub(super) fn inner(external: &str) -> Vec<Inner> {
+    let Ok(mut netlink) = Netlink::open() else { return Vec::new() };
+    let mut found = Vec::new();
+    for link in netlink.links().unwrap_or_default() {
+        // A device without a hardware address is a tunnel, not a network.
+        if link.name == external || link.name == "lo" || link.mac.is_none() {
+            continue;
+        }
+        for address in netlink.addresses(link.index).unwrap_or_default() {
+            let network = address.address;
+            let is_local = matches!(network.addr(), IpAddr::V6(address) if address.is_unicast_link_local());
+            if !is_local && network.prefix_len() < network.max_prefix_len() {
+                found.push(Inner { network: network.trunc(), address: network.addr() });
+            }
+        }
+    }
+    found.dedup_by_key(|inner| inner.network);
+    found
+}

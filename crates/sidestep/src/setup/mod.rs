@@ -1,0 +1,268 @@
+//! A gateway set up by commands, no file edited: `init`, `invite`, `join`.
+
+mod files;
+mod invitation;
+mod machine;
+
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use ipnet::{IpNet, Ipv6Net};
+use mt6d::keys::PrivateKey;
+use qrcode::QrCode;
+use qrcode::render::unicode::Dense1x2;
+use zeroize::Zeroizing;
+
+use crate::failure::Failure;
+use crate::load::{load_tunnel, only_tunnel};
+use crate::peer::{self, AddOptions};
+use crate::terminal::print;
+use crate::tunnel_keys::new_private;
+use files::{Gateway, next_steps};
+use invitation::{GOOD_FOR, Invitation};
+
+/// What most sites want: firewalls on the path forget after 30 s at the least, and a peer that is gone shows within five.
+const KEEPALIVE: &str = "25s";
+
+/// Write a configuration for this machine
+///
+/// Looks at the machine for what is not given, asks on a terminal for the rest, and writes key and configuration. Nothing is
+/// started, and nothing that is there is changed.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sidestep init\n  sidestep init --hop-prefix 2001:db8:a1::/64\n  \
+                        sidestep init --hop-prefix 2001:db8:a1::/64 --external eth0 --address 2001:db8:a::1")]
+pub(crate) struct InitOptions {
+    #[command(flatten)]
+    place: Place,
+    /// The prefix to hop in, routed to this machine and used for nothing else
+    #[arg(long, value_name = "PREFIX")]
+    hop_prefix: Option<Ipv6Net>,
+    /// The prefix is that of the link, not routed to this machine
+    #[arg(long)]
+    on_link: bool,
+}
+
+/// Where a configuration is, and what is the machine's own affair.
+#[derive(Debug, Args)]
+struct Place {
+    /// Name of the tunnel, its device and its files
+    #[arg(long, value_name = "NAME", default_value = "mt6d0")]
+    tunnel: String,
+    /// Folder for key and configuration
+    #[arg(long, value_name = "DIR", default_value = "/etc/sidestep")]
+    folder: PathBuf,
+    /// The interface towards the Internet; by default that of the default route
+    #[arg(long, value_name = "INTERFACE")]
+    external: Option<String>,
+    /// An address of this machine in its own network, for what it sends itself; by default those that it has there
+    #[arg(long, value_name = "ADDRESS")]
+    address: Vec<IpAddr>,
+}
+
+/// Invite another site: make its peer here, and print what `sidestep join` takes there
+///
+/// The string has the new site's private key: send it as you would send a password. It is good for a day, for one machine.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  sidestep invite site-b --hop-prefix 2001:db8:b1::/64 --allowed 2001:db8:b::/64"
+)]
+pub(crate) struct InviteOptions {
+    /// Name of the new site
+    name: String,
+    /// The prefix that it will hop in
+    #[arg(long, value_name = "PREFIX")]
+    hop_prefix: Ipv6Net,
+    /// A network behind it; may be repeated
+    #[arg(long, value_name = "PREFIX", required = true)]
+    allowed: Vec<IpNet>,
+    /// A network behind this site; by default those of its inner interfaces
+    #[arg(long, value_name = "PREFIX")]
+    own: Vec<IpNet>,
+    /// What the new site calls this one; by default this machine's name
+    #[arg(long = "as", value_name = "NAME")]
+    own_name: Option<String>,
+    /// The configuration; not needed where /etc/sidestep has one of a tunnel only
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// No QR code
+    #[arg(long)]
+    no_qr: bool,
+}
+
+/// Join a site that has sent an invitation: write key, configuration and peer
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sidestep join sidestep1-…\n  sidestep join - < invitation.txt")]
+pub(crate) struct JoinOptions {
+    /// What `sidestep invite` has printed; `-` reads it from standard input
+    invitation: String,
+    #[command(flatten)]
+    place: Place,
+}
+
+impl Place {
+    fn external(&self) -> Result<String, Failure> {
+        self.external.clone().or_else(machine::external).ok_or_else(|| {
+            Failure::Message(
+                "this machine has no default route: name the interface towards the Internet with --external"
+                    .into(),
+            )
+        })
+    }
+
+    /// Its addresses in inner networks that `is_own` accepts.
+    fn addresses(&self, external: &str, is_own: impl Fn(&IpNet) -> bool) -> Vec<IpAddr> {
+        if !self.address.is_empty() {
+            return self.address.clone();
+        }
+        let inner = machine::inner(external).into_iter().filter(|inner| is_own(&inner.network));
+        inner.map(|inner| inner.address).collect()
+    }
+}
+
+/// `init`.
+pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
+    let external = options.place.external()?;
+    let hop_prefix = match options.hop_prefix {
+        Some(prefix) => prefix,
+        None => ask(&external)?,
+    };
+    let key = new_private()?;
+    let gateway = Gateway {
+        tunnel: &options.place.tunnel,
+        external: &external,
+        hop_prefix,
+        on_link: options.on_link,
+        addresses: &options.place.addresses(&external, |_| true),
+        private_key: &key.0,
+    };
+    let file = gateway.write(&options.place.folder)?;
+    print(format_args!(
+        "{} is written: {external} faces the Internet.\nThe public key of this site is {}\n{}\nInvite another site:\n    \
+         sidestep invite NAME --hop-prefix ITS_PREFIX --allowed ITS_NETWORK\n",
+        file.display(),
+        key.1,
+        next_steps(&file, &external, hop_prefix, options.on_link),
+    ))
+}
+
+/// Asks for the prefix, on a terminal.
+fn ask(external: &str) -> Result<Ipv6Net, Failure> {
+    let missing = "give the prefix to hop in with --hop-prefix: one that is routed to this machine and used for nothing else, usually a /64";
+    if !io::stdin().is_terminal() {
+        return Err(Failure::Message(missing.into()));
+    }
+    loop {
+        let mut answer = String::new();
+        print(format_args!(
+            "{external} faces the Internet. Which prefix is routed to this machine, and used for nothing else? "
+        ))?;
+        let read = io::stdout().flush().and_then(|()| io::stdin().lock().read_line(&mut answer));
+        if read.map_or(0, |length| length) == 0 {
+            return Err(Failure::Message(missing.into()));
+        }
+        match answer.trim().parse::<Ipv6Net>() {
+            Ok(prefix) => return Ok(prefix),
+            Err(_) => print("That is no prefix: write one such as 2001:db8:a1::/64.\n")?,
+        }
+    }
+}
+
+/// `invite`.
+pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
+    let none = "no configuration of a tunnel is in /etc/sidestep, or there are several: `sidestep init` writes one, --config FILE names one";
+    let file =
+        options.config.clone().or_else(|| only_tunnel(None)).ok_or_else(|| Failure::Message(none.into()))?;
+    let config = load_tunnel(&file)?;
+    let own: Vec<IpNet> = match options.own.as_slice() {
+        [] => machine::inner(&config.node.external).into_iter().map(|inner| inner.network).collect(),
+        own => own.to_vec(),
+    };
+    if own.is_empty() {
+        return Err(Failure::Message(
+            "this machine is in no inner network: name what is behind it with --own".into(),
+        ));
+    }
+    let key = new_private()?;
+    let host_name =
+        || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let invitation = Invitation {
+        name: options.name.clone(),
+        key: key.0.clone(),
+        hop_prefix: options.hop_prefix,
+        networks: options.allowed.clone(),
+        peer: options.own_name.clone().unwrap_or_else(host_name),
+        peer_key: config.node.private_key.public().to_string(),
+        peer_hop_prefix: config.node.hop_prefix,
+        peer_networks: own,
+        expires: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()) + GOOD_FOR,
+    };
+    peer::add(&AddOptions {
+        name: options.name.clone(),
+        public_key: key.1.clone(),
+        hop_prefix: options.hop_prefix,
+        allowed: options.allowed.clone(),
+        keepalive: Some(KEEPALIVE.to_owned()),
+        preshared_key_file: None,
+        file: peer::FileOption { config: Some(file) },
+    })?;
+    let text = invitation.to_text();
+    print(format_args!(
+        "\nRun this at {}, within a day (it holds its key: send it as you would send a password):\n\n",
+        options.name
+    ))?;
+    print(format_args!("sidestep join {}\n", *text))?;
+    if !options.no_qr && io::stdout().is_terminal() {
+        let code = QrCode::new(text.as_bytes()).map_err(|error| Failure::Message(error.to_string()))?;
+        print(format_args!("\n{}\n", code.render::<Dense1x2>().build()))?;
+    }
+    Ok(())
+}
+
+/// `join`.
+pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
+    let mut text = Zeroizing::new(options.invitation.clone());
+    if *text == "-" {
+        text.clear();
+        io::stdin().lock().read_line(&mut text).map_err(|error| Failure::Message(error.to_string()))?;
+    }
+    let words = Zeroizing::new(text.replace("sidestep join ", ""));
+    let invitation =
+        Invitation::from_text(&words, SystemTime::now()).map_err(|why| Failure::Message(why.to_string()))?;
+    let _: PrivateKey = invitation
+        .key
+        .parse()
+        .map_err(|error| Failure::Message(format!("the key in this invitation is {error}")))?;
+    let external = options.place.external()?;
+    let gateway = Gateway {
+        tunnel: &options.place.tunnel,
+        external: &external,
+        hop_prefix: invitation.hop_prefix,
+        on_link: false,
+        addresses: &options.place.addresses(&external, |network| invitation.networks.contains(network)),
+        private_key: &invitation.key,
+    };
+    let file = gateway.write(&options.place.folder)?;
+    let added = peer::add(&AddOptions {
+        name: invitation.peer.clone(),
+        public_key: invitation.peer_key.clone(),
+        hop_prefix: invitation.peer_hop_prefix,
+        allowed: invitation.peer_networks.clone(),
+        keepalive: Some(KEEPALIVE.to_owned()),
+        preshared_key_file: None,
+        file: peer::FileOption { config: Some(file.clone()) },
+    });
+    if let Err(error) = added {
+        let _ = std::fs::remove_file(&file);
+        let _ = std::fs::remove_file(file.with_extension("key"));
+        return Err(error);
+    }
+    print(format_args!(
+        "{} is written: this is {}, and {external} faces the Internet.\n{}",
+        file.display(),
+        invitation.name,
+        next_steps(&file, &external, invitation.hop_prefix, false),
+    ))
+}
