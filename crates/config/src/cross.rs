@@ -41,7 +41,8 @@ pub(crate) fn check_tunnel(
         check_transparent(document, node, peers, classic, report);
     }
     let is_for_a_tunnel = !document.node.is_absent() || !document.tunnel.is_absent();
-    if document.peer.is_absent() && is_for_a_tunnel {
+    // Where peers are in files of their own, there may be none yet.
+    if document.peer.is_absent() && document.include.is_absent() && is_for_a_tunnel {
         report.add(Finding::warning(
             0..0,
             "there is no peer",

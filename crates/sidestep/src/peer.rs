@@ -154,8 +154,7 @@ pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
 fn remove(name: &str, file: &Path) -> Result<(), Failure> {
     let config = load_tunnel(file)?;
     if !config.peers.iter().any(|peer| peer.name == name) {
-        let names: Vec<_> = config.peers.iter().map(|peer| peer.name.as_str()).collect();
-        return Err(Failure::Message(format!("there is no peer {name}: there are {}", names.join(", "))));
+        return Err(Failure::Message(format!("there is no peer {name} (sidestep peer list)")));
     }
     let path = folder(file).map(|folder| folder.join(format!("{name}.toml"))).ok();
     let ours = path.filter(|path| fs::read_to_string(path).is_ok_and(|text| text.starts_with(OURS)));

@@ -126,10 +126,12 @@ impl Session {
             true => self.overdue_from().filter(|from| *from <= now),
             false => self.activity.unanswered(),
         };
-        let asked =
-            |question: Time| now.since(question) >= ASK_AGAIN_AFTER.max(self.round_trip.smoothed() * 2);
-        let unheard = self.liveness.unheard.is_some() || self.liveness.question.is_some_and(asked);
+        let again = ASK_AGAIN_AFTER.max(self.round_trip.smoothed() * 2);
+        let asked = self.liveness.question.is_some_and(|question| now.since(question) >= again);
+        let unheard = self.liveness.unheard.is_some() || asked && !self.is_shaped();
         let anxious = unheard || unanswered.is_some_and(|since| now.since(since) >= ASK_AFTER);
+        // In a shape a question waits for its slot; another behind it would only hold others up.
+        let anxious = anxious && self.shaping.as_ref().is_none_or(|shaping| shaping.controls[0].is_empty());
         let watched = !self.is_shaped() && self.is_watched(now) && now.since(received) >= ASK_KEPT_AFTER;
         let is_heard = now.since(received) < GRACE;
         self.liveness.heard_since = is_heard.then(|| self.liveness.heard_since.unwrap_or(now));
