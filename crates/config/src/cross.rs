@@ -12,8 +12,8 @@ use toml::Spanned;
 
 use crate::classic::{self, ClassicPeer};
 use crate::document::{self, Document};
-use crate::include::Part;
 use crate::node::{Mode, Node, STAND_IN};
+use crate::part::Part;
 use crate::peer::PeerTable;
 use crate::report::{Finding, Report};
 use crate::section::Given;

@@ -11,8 +11,9 @@ use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
 use crate::error::Error;
+use crate::part::Part;
 use crate::report::{Finding, Report};
-use crate::source;
+use crate::text_file::read_with_mode;
 
 /// The most files that a configuration includes.
 const MOST: usize = 20_000;
@@ -20,17 +21,6 @@ const MOST: usize = 20_000;
 const ALL: &str = "*.toml";
 /// What an included file may have: tables of which there may be many, and which are their own.
 const TABLES: [&str; 5] = ["peer", "script", "uplink", "network", "route"];
-
-/// A file that a part of the text came from.
-#[derive(Debug, Clone)]
-pub(crate) struct Part {
-    /// Its name in messages.
-    pub(crate) name: PathBuf,
-    /// Where it begins in the text.
-    pub(crate) start: usize,
-    /// Whether others than its owner can read it.
-    pub(crate) is_open: bool,
-}
 
 /// Puts the files that `text` includes behind it. `folder`: what their names are relative to.
 pub(crate) fn join(
@@ -44,7 +34,7 @@ pub(crate) fn join(
                 let source = io::Error::other(format!("more than {MOST} files are included"));
                 return Err(Error::Unreadable { path, source });
             }
-            let (more, is_open) = source::read_with_mode(&path)?;
+            let (more, is_open) = read_with_mode(&path)?;
             check(&path, &more)?;
             if !text.ends_with('\n') {
                 text.push('\n');
@@ -123,7 +113,6 @@ fn check(path: &Path, text: &str) -> Result<(), Error> {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
 
     const MAIN: &str = "include = [\"conf.d/*.toml\"]\n[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\n\
          external = \"eth0\"\nhop_prefix = \"2001:db8:a1::/64\"\n";

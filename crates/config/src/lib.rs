@@ -26,6 +26,7 @@ pub mod ipsec;
 mod key;
 mod network;
 mod node;
+mod part;
 mod peer;
 pub mod reference;
 mod report;
@@ -35,6 +36,7 @@ pub mod run;
 mod script;
 mod section;
 mod source;
+mod text_file;
 mod transition;
 mod transparent;
 mod tunnel;
@@ -111,7 +113,7 @@ fn read(text: &str, report: &mut Report) -> Option<document::Document> {
 /// Reads the tests of another file, which has nothing but `[[firewall.test]]` tables, for this firewall.
 pub fn load_tests(path: &Path, firewall: &Firewall) -> Result<Vec<Expectation>, Error> {
     let unreadable = |source| Error::Unreadable { path: path.to_owned(), source };
-    let text = source::read_file(path).map_err(unreadable)?;
+    let text = text_file::read_file(path).map_err(unreadable)?;
     let mut report = Report::new(path, &text);
     let document = read(&text, &mut report);
     let tests = document.as_ref().and_then(|document| document.firewall.get()).and_then(|table| {

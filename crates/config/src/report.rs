@@ -8,7 +8,7 @@ use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use toml::Spanned;
 use toml::de::DeValue;
 
-use crate::include::Part;
+use crate::part::Part;
 
 /// Errors and warnings about one configuration file, with its text to show them in. Secrets are blanked out of the
 /// text before it is kept.

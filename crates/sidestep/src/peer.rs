@@ -22,6 +22,7 @@ const OURS: &str = "# Made by `sidestep peer add`; `sidestep peer remove` takes 
 
 /// Add, remove and list the peers of a tunnel
 #[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:\n  sidestep peer list\n  sidestep peer remove site-b")]
 pub(crate) enum PeerCommand {
     /// Add a peer, and have the running daemon take it over
     ///

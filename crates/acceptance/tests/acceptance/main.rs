@@ -11,6 +11,7 @@ mod host;
 mod hostile;
 mod ike;
 mod ipsec;
+mod onboarding;
 mod promises;
 mod reference;
 mod router;

@@ -15,9 +15,7 @@ pub(super) fn look(
 ) -> Option<Box<TunnelConfig>> {
     let Some(file) = file else {
         if status.is_none() {
-            let says = format!(
-                "no configuration of a tunnel is in /etc/sidestep, or there are several: name one with --config FILE"
-            );
+            let says = "no configuration of a tunnel is in /etc/sidestep, or there are several: name one with --config FILE";
             findings.push(Finding::fault("no_configuration", says));
         }
         return None;
