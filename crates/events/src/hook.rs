@@ -103,3 +103,52 @@ fn wait(child: &mut Child) -> Result<(), String> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn event() -> Event {
+        Event {
+            number: 7,
+            time: "2026-01-01T00:00:00.000Z".to_owned(),
+            unix_ms: 0,
+            priority: "warning".to_owned(),
+            event: "peer_silent".to_owned(),
+            peer: Some("site-b".to_owned()),
+            reason: None,
+            message: "site-b: $(touch x) `x`".to_owned(),
+            fields: serde_json::Map::new(),
+        }
+    }
+
+    fn script(folder: &Path, text: &str) -> PathBuf {
+        let path = folder.join("hook");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn the_program_has_the_event_and_nothing_of_ours() {
+        let folder = tempfile::tempdir().unwrap();
+        let out = folder.path().join("out");
+        let program = script(folder.path(), &format!("{{ cat; env; }} > {}", out.display()));
+        run_once(&program, &event()).unwrap();
+        let told = std::fs::read_to_string(out).unwrap();
+        let (document, environment) = told.split_once('\n').unwrap();
+        assert_eq!(serde_json::from_str::<Event>(document).unwrap(), event());
+        assert!(environment.contains("SIDESTEP_MESSAGE=site-b: $(touch x) `x`\n"), "{environment}");
+        assert!(!environment.contains("CARGO"), "{environment}");
+    }
+
+    #[test]
+    fn one_that_fails_is_not_there_or_does_not_read_is_told_and_survived() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(run_once(&script(folder.path(), "exit 3"), &event()).unwrap_err().contains("exit status: 3"));
+        assert!(run_once(&folder.path().join("none"), &event()).unwrap_err().contains("cannot be run"));
+        run_once(&script(folder.path(), "exec <&-; exit 0"), &event()).unwrap();
+    }
+}

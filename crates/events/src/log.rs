@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 
 use tracing::{Level, Subscriber};
+use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 use tracing_subscriber::{EnvFilter, fmt};
@@ -15,7 +16,13 @@ pub fn start() {
     // Times are the journal's or the terminal's business; RUST_LOG asks for more or less.
     let filter = EnvFilter::builder().with_default_directive(Level::INFO.into()).from_env_lossy();
     let journal = is_journal().then(|| tracing_journald::layer().ok()).flatten();
-    let journal = journal.map(|layer| layer.with_field_prefix(Some("SIDESTEP".to_owned())));
+    let journal = journal.map(|layer| {
+        layer.with_field_prefix(Some("SIDESTEP".to_owned())).with_priority_mappings(PriorityMappings {
+            info: Priority::Informational,
+            debug: Priority::Debug,
+            ..PriorityMappings::new()
+        })
+    });
     let text = journal.is_none().then(|| {
         fmt::layer()
             .with_writer(io::stderr)

@@ -4,6 +4,7 @@
 mod adversary;
 mod charon;
 mod doctor;
+mod events;
 mod firewall;
 mod fixture;
 mod gateway_firewall;

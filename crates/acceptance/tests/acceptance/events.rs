@@ -1,0 +1,83 @@
+//! What happens is told: once each, in order, in `sidestep events`, and to a program that can do nothing but listen.
+
+use std::os::unix::fs::PermissionsExt as _;
+
+use lab::patience::wait_until;
+use lab::{Lab, Node, Site};
+use serde_json::Value;
+
+use crate::promises::scene::{lab, run};
+
+/// What a gateway tells, as documents.
+fn told(lab: &mut Lab) -> Vec<Value> {
+    let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+    let program = lab.program().to_string_lossy().into_owned();
+    let text = run(lab, Node::GatewayA, &[&program, "events", "--json", "--socket", &socket]);
+    text.lines()
+        .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}")))
+        .collect()
+}
+
+fn names(events: &[Value]) -> Vec<&str> {
+    events.iter().filter_map(|event| event["event"].as_str()).collect()
+}
+
+#[test]
+fn a_cut_is_one_line_and_its_end_another_and_a_program_is_told() {
+    let Some(builder) = lab() else { return };
+    let mut lab = builder.build().expect("a lab");
+    let hook = lab.directory().join("hook");
+    let heard = lab.directory().join("state-a/heard");
+    let script = format!(
+        "#!/bin/sh\n{{ echo \"$SIDESTEP_EVENT $SIDESTEP_PEER $SIDESTEP_REASON\"; cat; grep CapEff /proc/self/status; \
+         touch /etc/sidestep-was-here; }} >> {} 2>&1\n",
+        heard.display()
+    );
+    std::fs::write(&hook, script).expect("a script");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    for site in [Site::A, Site::B] {
+        let file = lab.gateway(site).configuration().to_owned();
+        let text = std::fs::read_to_string(&file).expect("a configuration");
+        let text = text.replacen("rotation", "keepalive = \"10s\"\nrotation", 1);
+        let events = if site == Site::A {
+            format!("\n[events]\non_event = \"{}\"\n", hook.display())
+        } else {
+            String::new()
+        };
+        std::fs::write(&file, text + &events).expect("a configuration");
+    }
+    lab.start().expect("a tunnel");
+    let cut =
+        "nft 'add table ip6 cut; add chain ip6 cut f { type filter hook forward priority 0; policy drop; }'";
+    run(&lab, Node::Router, &["sh", "-c", cut]);
+    wait_until("the silence is told", || names(&told(&mut lab)).contains(&"peer_silent"));
+    run(&lab, Node::Router, &["nft", "delete", "table", "ip6", "cut"]);
+    wait_until("the end of the silence is told", || names(&told(&mut lab)).contains(&"peer_heard"));
+
+    let events = told(&mut lab);
+    let once = |name| events.iter().filter(|event| event["event"] == name).count();
+    for name in ["tunnel_up", "session_up", "peer_silent", "peer_heard"] {
+        assert_eq!(once(name), 1, "{name} in {:?}", names(&events));
+    }
+    let silent = events.iter().find(|event| event["event"] == "peer_silent").expect("just seen");
+    assert_eq!(
+        (&silent["peer"], &silent["reason"], &silent["priority"]),
+        (&"site-b".into(), &"nothing_comes".into(), &"warning".into())
+    );
+    let numbers: Vec<_> = events.iter().filter_map(|event| event["number"].as_u64()).collect();
+    assert!(numbers.is_sorted() && numbers[0] == 1, "{numbers:?}");
+
+    wait_until("the program was told", || {
+        std::fs::read_to_string(&heard).is_ok_and(|text| text.contains("peer_heard site-b"))
+    });
+    let text = std::fs::read_to_string(&heard).expect("just seen");
+    assert!(text.contains("peer_silent site-b nothing_comes"), "{text}");
+    assert!(text.contains("\"event\":\"session_up\""), "{text}");
+    assert!(
+        text.lines().filter(|line| line.starts_with("CapEff")).all(|line| line.ends_with("0000000000000000")),
+        "{text}"
+    );
+    assert!(text.contains("CapEff"), "{text}");
+    // Landlock keeps it from what is not the daemon's.
+    assert!(!std::path::Path::new("/etc/sidestep-was-here").exists(), "it writes where it likes");
+}
