@@ -40,6 +40,16 @@ lab: ## the program and its laboratory, target/release/sidestep-lab
 	@scripts/setup build
 	cargo build --release $(LOCKED) --package sidestep --package bench
 
+.PHONY: deb
+deb: $(INSTALLED) ## the Debian package, target/packages/sidestep.deb
+	@scripts/setup packages
+	packaging/package-deb $(INSTALLED) $(TARGET)/packages
+
+.PHONY: test-packages
+test-packages: $(INSTALLED) ## the packages, each installed, upgraded and removed in a clean root (as root)
+	@scripts/setup packages
+	$(AS_ROOT) packaging/test-deb $(INSTALLED)
+
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static
 	@scripts/setup build static
@@ -129,7 +139,7 @@ style:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	scripts/imports
 	scripts/deny
-	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts)
+	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging)
 
 .PHONY: clippy
 clippy:
