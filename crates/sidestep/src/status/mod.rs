@@ -19,7 +19,7 @@ use crate::show::follow::follow;
 pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<(), Failure> {
     let socket = match socket {
         Some(socket) => socket,
-        None => control::socket_of_gateway()?,
+        None => of_this_machine()?,
     };
     if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
         return follow(View::default(), || ask(&socket));
@@ -33,6 +33,21 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<()
         io::stdout().flush()?;
         std::thread::sleep(INTERVAL);
     }
+}
+
+/// The gateway's socket. Where tunnels run and no gateway does, that is no fault of theirs.
+fn of_this_machine() -> Result<PathBuf, Failure> {
+    let socket = control::socket_of_gateway()?;
+    let tunnels = control::sockets(control::FOLDER.as_ref());
+    if socket.exists() || tunnels.is_empty() {
+        return Ok(socket);
+    }
+    let names: Vec<_> =
+        tunnels.iter().filter_map(|tunnel| tunnel.file_stem()).map(|name| name.to_string_lossy()).collect();
+    let names = names.join(", ");
+    Err(Failure::Message(format!(
+        "no gateway runs here, but tunnels do ({names}): `sidestep show` shows them"
+    )))
 }
 
 /// On one line each where there are many.
