@@ -46,9 +46,10 @@ deb: $(INSTALLED) ## the Debian package, target/packages/sidestep.deb
 	packaging/package-deb $(INSTALLED) $(TARGET)/packages
 
 .PHONY: test-packages
-test-packages: $(INSTALLED) ## the packages, each installed, upgraded and removed in a clean root (as root)
+test-packages: $(INSTALLED) ## the package, installed, upgraded and removed in a clean root (as root), and the Ansible role
 	@scripts/setup packages
 	$(AS_ROOT) packaging/test-deb $(INSTALLED)
+	contrib/ansible/test $(INSTALLED)
 
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static
@@ -139,7 +140,7 @@ style:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	scripts/imports
 	scripts/deny
-	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging)
+	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging contrib)
 
 .PHONY: clippy
 clippy:
