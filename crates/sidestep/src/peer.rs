@@ -116,12 +116,7 @@ pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
     let file = options.file.path()?;
     let before = load_tunnel(&file)?;
     let name = &options.name;
-    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    if name.is_empty() || name.starts_with('.') || !name.chars().all(is_good) {
-        return Err(Failure::Message(format!(
-            "{name:?} is no name for a file: take letters, digits, `.`, `_` and `-`"
-        )));
-    }
+    check_name(name)?;
     if before.peers.iter().any(|peer| peer.name == *name) {
         return Err(Failure::Message(format!("there is a peer {name} already (sidestep peer list)")));
     }
@@ -150,6 +145,16 @@ pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
             Err(error.into())
         }
     }
+}
+
+/// Refuses a name that would not do for a file.
+pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
+    let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    if !name.is_empty() && !name.starts_with('.') && name.chars().all(is_good) {
+        return Ok(());
+    }
+    let why = format!("{name:?} is no name for a file: take letters, digits, `.`, `_` and `-`");
+    Err(Failure::Message(why))
 }
 
 fn remove(name: &str, file: &Path) -> Result<(), Failure> {

@@ -185,15 +185,17 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
             "this machine is in no inner network: name what is behind it with --own".into(),
         ));
     }
-    let key = new_private()?;
     let host_name =
         || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
+    let own_name = options.own_name.clone().unwrap_or_else(host_name);
+    peer::check_name(&own_name)?;
+    let key = new_private()?;
     let invitation = Invitation {
         name: options.name.clone(),
         key: key.0.clone(),
         hop_prefix: options.hop_prefix,
         networks: options.allowed.clone(),
-        peer: options.own_name.clone().unwrap_or_else(host_name),
+        peer: own_name,
         peer_key: config.node.private_key.public().to_string(),
         peer_hop_prefix: config.node.hop_prefix,
         peer_networks: own,
