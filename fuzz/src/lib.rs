@@ -41,6 +41,7 @@ fn config(own: usize) -> NodeConfig {
     let peer = 1 - own;
     NodeConfig {
         private_key: key(own),
+        previous_key: None,
         hop_prefix: hop_prefix(own),
         link_mtu: 1500,
         hardware_aes: true,

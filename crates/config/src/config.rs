@@ -50,6 +50,7 @@ impl TunnelConfig {
         let peer = |peer: &PeerConfig| PeerConfig { rewrite: peer.rewrite && rewrites, ..peer.clone() };
         NodeConfig {
             private_key: self.node.private_key.clone(),
+            previous_key: self.node.previous_key.clone(),
             hop_prefix: self.node.hop_prefix,
             link_mtu,
             hardware_aes,

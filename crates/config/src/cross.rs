@@ -131,12 +131,13 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
         }
     }
     // Without this node's own values the peers can still be checked against each other.
-    let (private_key, hop_prefix) = match node {
-        Some(node) => (node.private_key.clone(), node.hop_prefix),
-        None => (PrivateKey::from_bytes([0; 32]), STAND_IN),
+    let (private_key, previous_key, hop_prefix) = match node {
+        Some(node) => (node.private_key.clone(), node.previous_key.clone(), node.hop_prefix),
+        None => (PrivateKey::from_bytes([0; 32]), None, STAND_IN),
     };
     let config = NodeConfig {
         private_key,
+        previous_key,
         hop_prefix,
         link_mtu: 1500,
         hardware_aes: false,
@@ -330,7 +331,8 @@ pub(crate) fn warn_of_readable_secrets(text: &str, parts: &[Part], warnings: &mu
         return;
     }
     let Some(document) = document::read(text, &mut Report::default()) else { return };
-    let own = document.node.get().into_iter().map(|node| &node.private_key);
+    let own = document.node.get().into_iter();
+    let own = own.flat_map(|node| [&node.private_key, &node.previous_private_key]);
     let peers = document.peer.list().iter().map(Spanned::get_ref);
     let secrets = own.chain(peers.flat_map(|peer| [&peer.preshared_key, &peer.session_key]));
     let mut secrets: Vec<_> = secrets.filter_map(Given::given).map(Spanned::span).collect();

@@ -23,6 +23,11 @@ section! {
         private_key_file: String = Otherwise("one of the two is required");
         /// The key itself. Keep the configuration private: a warning is printed if others can read it.
         private_key: Zeroizing<String> = Otherwise("");
+        /// File with the private key that this gateway had before, for [a time of grace](operations.md#changing-a-key):
+        /// peers that do not know the new one yet are still met by this one.
+        previous_private_key_file: String = Otherwise("none");
+        /// That key itself.
+        previous_private_key: Zeroizing<String> = Otherwise("none");
         /// The interface that faces the public network. Its MTU is an upper limit for the path MTU.
         external: String = Required(r#"the public interface, like "eth0""#);
         /// `"routed"`: a gateway for the networks behind it. `"host"`: one machine that protects itself, see [host
@@ -67,6 +72,8 @@ pub enum Mode {
 pub struct Node {
     /// Its identity; a stand-in where all peers are of the classic profile, which has none.
     pub private_key: PrivateKey,
+    /// The one that it had before, as long as some peers may not know the new one.
+    pub previous_key: Option<PrivateKey>,
     /// Name of the interface that faces the public network. Whether it exists is not known here.
     pub external: String,
     /// What kind of node it is.
@@ -90,6 +97,8 @@ const PRIVATE_KEY: SecretKind = SecretKind {
     form: "a key is 44 characters of base64, as `sidestep genkey` and `sidestep pubkey` print them",
 };
 
+const PREVIOUS_PRIVATE_KEY: SecretKind = SecretKind { name: "previous_private_key", ..PRIVATE_KEY };
+
 impl Converter<'_> {
     /// The classic profile needs neither private key nor hopping prefix: where all peers are of it, the node has
     /// stand-ins.
@@ -101,6 +110,25 @@ impl Converter<'_> {
             } else {
                 self.require(&node.private_key_file, "the file that `sidestep genkey` wrote");
             }
+        }
+        let previous_key = self.secret::<PrivateKey>(
+            &PREVIOUS_PRIVATE_KEY,
+            &node.previous_private_key,
+            &node.previous_private_key_file,
+        );
+        let has_previous =
+            !(node.previous_private_key.is_absent() && node.previous_private_key_file.is_absent());
+        if let (Some(key), Some(before)) = (&key, &previous_key)
+            && key.public() == before.public()
+        {
+            let [inline, file] = [node.previous_private_key.span(), node.previous_private_key_file.span()];
+            self.report(Finding::error(
+                if inline.is_empty() { file } else { inline },
+                "the previous private key is the private key",
+                "the same key",
+                "name the file of the key that this gateway had before, or leave the line out",
+            ));
+            return None;
         }
         let external = self.value(&node.external, value::interface);
         let mode = self.value(&node.mode, mode);
@@ -128,8 +156,12 @@ impl Converter<'_> {
                 None
             }
         };
+        if has_previous && previous_key.is_none() {
+            return None;
+        }
         Some(Node {
             private_key: key?,
+            previous_key,
             external: external?,
             mode: mode?,
             hop_prefix: hop_prefix?,

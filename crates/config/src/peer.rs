@@ -31,6 +31,9 @@ section! {
         carry: String = Default(r#""encapsulate""#);
         /// What `sidestep pubkey` prints for the peer's private key.
         public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only MovingTarget;
+        /// What `sidestep pubkey` prints for the private key that the peer is going to have, or has already: it is met by
+        /// either key for [a time of grace](operations.md#changing-a-key).
+        next_public_key: String = Otherwise("none"), only MovingTarget;
         /// File with a shared secret (`sidestep genpsk`), the same at both ends. Protects recorded traffic should this
         /// kind of key exchange be broken, and hides handshakes from an attacker who steals a private key. The cost is
         /// one more secret to keep; if the two ends' secrets differ, they never find each other.
@@ -150,6 +153,8 @@ const PUBLIC_KEY: SecretKind = SecretKind {
     form: "a key is 44 characters of base64, as `sidestep genkey` and `sidestep pubkey` print them",
 };
 
+const NEXT_PUBLIC_KEY: SecretKind = SecretKind { name: "next_public_key", ..PUBLIC_KEY };
+
 const PRESHARED_KEY: SecretKind = SecretKind {
     name: "preshared_key",
     command: "sidestep genpsk",
@@ -162,6 +167,7 @@ impl Converter<'_> {
         let owner = &peer.name.table.owner;
         let name = self.value(&peer.name, value::peer_name);
         let public_key = self.value(&peer.public_key, |text| PUBLIC_KEY.parse::<PublicKey>(text));
+        let next_key = self.optional(&peer.next_public_key, |text| NEXT_PUBLIC_KEY.parse::<PublicKey>(text));
         let preshared_key = self.secret(&PRESHARED_KEY, &peer.preshared_key, &peer.preshared_key_file);
         let wants_preshared = !(peer.preshared_key.is_absent() && peer.preshared_key_file.is_absent());
         let hop_prefix = self.value(&peer.hop_prefix, value::hop_prefix);
@@ -196,6 +202,7 @@ impl Converter<'_> {
         Some(PeerConfig {
             name: name?,
             public_key: public_key?,
+            next_key: next_key?,
             preshared_key,
             hop_prefix: hop_prefix?,
             allowed_ips: allowed_ips?,

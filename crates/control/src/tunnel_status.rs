@@ -217,6 +217,10 @@ pub struct Trying {
 /// A session.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
+    /// The public key of this node that it was made with: the previous one, maybe, while that is good.
+    pub own_key: String,
+    /// The peer's: the next one, maybe.
+    pub peer_key: String,
     /// Seconds since it was made.
     pub age_s: u64,
     /// How often its keys were changed.
@@ -254,7 +258,13 @@ pub fn example() -> Status {
         last_answered_s: Some(4.5),
         fault: None,
         trying: None,
-        session: Some(Session { age_s: 3725, rekeys: 31, cipher: "AES-256-GCM".into() }),
+        session: Some(Session {
+            own_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
+            peer_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
+            age_s: 3725,
+            rekeys: 31,
+            cipher: "AES-256-GCM".into(),
+        }),
         epoch: Some(372),
         rotations: 372,
         skips: 1,

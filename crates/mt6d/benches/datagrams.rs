@@ -59,6 +59,7 @@ impl End {
         let peer = |n: usize| PeerConfig::new(&n.to_string(), key(n).public(), hop_prefix(n), inside(n));
         let config = NodeConfig {
             private_key: key(own),
+            previous_key: None,
             hop_prefix: hop_prefix(own),
             link_mtu: 1500,
             hardware_aes: aes,

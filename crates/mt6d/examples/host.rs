@@ -52,6 +52,7 @@ impl Host {
         let peer = PeerConfig::new("the other", key, peer.hop_prefix.parse()?, vec![peer.inside.parse()?]);
         let config = NodeConfig {
             private_key: own.key.clone(),
+            previous_key: None,
             hop_prefix: own.hop_prefix.parse()?,
             link_mtu: 1500,
             hardware_aes: false,

@@ -43,6 +43,7 @@ fn peer(number: usize) -> PeerConfig {
 fn config(number: usize, peers: Vec<PeerConfig>) -> NodeConfig {
     NodeConfig {
         private_key: private_key(number),
+        previous_key: None,
         hop_prefix: hop_prefix(number),
         link_mtu: 1500,
         hardware_aes: true,

@@ -2,11 +2,12 @@
 //! prefixes prefixes); what concerns several of them is checked by [`NodeConfig::check`].
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
 
-use crate::keys::{KeyError, PresharedKey, PrivateKey, PublicKey};
+use crate::keys::{KeyError, PairKeys, PresharedKey, PrivateKey, PublicKey};
 
 /// Shortest and longest rotation interval.
 pub const ROTATION: std::ops::RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(3600);
@@ -125,6 +126,8 @@ impl Rate {
 pub struct NodeConfig {
     /// The node's identity.
     pub private_key: PrivateKey,
+    /// The one that it had before. Peers that do not know the new one yet are met by it, too.
+    pub previous_key: Option<PrivateKey>,
     /// The prefix whose addresses are the node's to hop in, /32 to /112.
     pub hop_prefix: Ipv6Net,
     /// MTU of the link towards the peers, in bytes; bounds the path MTU.
@@ -147,6 +150,8 @@ pub struct PeerConfig {
     pub name: String,
     /// The peer's identity.
     pub public_key: PublicKey,
+    /// The one that it is going to have, or has already. It is met by both.
+    pub next_key: Option<PublicKey>,
     /// Mixed into all keys of the pair.
     pub preshared_key: Option<PresharedKey>,
     /// The prefix that the peer hops in.
@@ -182,6 +187,7 @@ impl PeerConfig {
         PeerConfig {
             name: name.to_owned(),
             public_key,
+            next_key: None,
             preshared_key: None,
             hop_prefix,
             allowed_ips,
@@ -194,6 +200,15 @@ impl PeerConfig {
             translated: false,
             rewrite: false,
         }
+    }
+
+    /// The keys by which it is met, ours and its own, the pair that is to last first.
+    pub(crate) fn pairs<'a>(
+        &self,
+        own: &'a [OwnKey],
+    ) -> impl Iterator<Item = (&'a OwnKey, PublicKey)> + use<'a> {
+        let theirs = [self.next_key, Some(self.public_key)];
+        own.iter().flat_map(move |own| theirs.into_iter().flatten().map(move |peer| (own, peer)))
     }
 
     /// How many lanes there are at once on average at most, whatever the peer wants.
@@ -258,7 +273,19 @@ pub enum ConfigError {
     },
 }
 
+/// A key of the node's.
+pub(crate) struct OwnKey {
+    pub(crate) public: PublicKey,
+    pub(crate) private: Arc<PrivateKey>,
+}
+
 impl NodeConfig {
+    /// The node's keys, the one that is to last first.
+    pub(crate) fn own_keys(&self) -> Vec<OwnKey> {
+        let keys = [Some(&self.private_key), self.previous_key.as_ref()].into_iter().flatten();
+        keys.map(|key| OwnKey { public: key.public(), private: Arc::new(key.clone()) }).collect()
+    }
+
     /// Checks what concerns several values at once. The first that is wrong.
     pub fn check(&self) -> Result<(), ConfigError> {
         check_length(self.hop_prefix)?;
@@ -274,17 +301,15 @@ impl NodeConfig {
 
     /// What is wrong with the peers, one error of each. One with an error is not compared with those behind it.
     pub fn errors(&self) -> impl Iterator<Item = ConfigError> {
-        let (mut earlier, public) = (Earlier::default(), self.private_key.public());
+        let (mut earlier, own) = (Earlier::default(), self.own_keys());
         self.peers.iter().filter_map(move |peer| {
-            let key = crate::keys::PairKeys::derive_as(
-                &self.private_key,
-                &public,
-                &peer.public_key,
-                peer.preshared_key.as_ref(),
-            );
-            match key {
-                Err(source) => Some(ConfigError::Key { name: peer.name.clone(), source }),
-                Ok(_) => self.wrong(peer, &mut earlier),
+            let psk = peer.preshared_key.as_ref();
+            let key = |(own, peer): (&OwnKey, PublicKey)| {
+                PairKeys::derive_as(&own.private, &own.public, &peer, psk).err()
+            };
+            match peer.pairs(&own).find_map(key) {
+                Some(source) => Some(ConfigError::Key { name: peer.name.clone(), source }),
+                None => self.wrong(peer, &mut earlier),
             }
         })
     }
@@ -311,8 +336,12 @@ impl NodeConfig {
         if overlap(self.hop_prefix, peer.hop_prefix) {
             return Some(ConfigError::SameHopPrefix(peer.hop_prefix, name(), "this node".into()));
         }
-        if let Some(first) = earlier.keys.get(&peer.public_key) {
+        let keys = || [Some(peer.public_key), peer.next_key].into_iter().flatten();
+        if let Some(first) = keys().find_map(|key| earlier.keys.get(&key)) {
             return Some(ConfigError::SameKey((*first).to_owned(), name()));
+        }
+        if peer.next_key == Some(peer.public_key) {
+            return range("next_public_key is its public_key already");
         }
         if earlier.names.contains(peer.name.as_str()) {
             return Some(ConfigError::SameName(name()));
@@ -329,7 +358,7 @@ impl NodeConfig {
                 return Some(ConfigError::Loop { name: name(), prefix: *prefix, hop_prefix });
             }
         }
-        earlier.keys.insert(peer.public_key, &peer.name);
+        earlier.keys.extend(keys().map(|key| (key, peer.name.as_str())));
         earlier.names.insert(&peer.name);
         earlier.prefixes.extend(peer.allowed_ips.iter().map(|prefix| (*prefix, peer.name.as_str())));
         None

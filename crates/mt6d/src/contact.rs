@@ -12,7 +12,7 @@ use rustc_hash::FxHashSet;
 use crate::envelope::Ephemeral;
 use crate::handshake::InitiatorState;
 use crate::host_interface::{HostInterface, Purpose};
-use crate::id::{EndpointId, Epoch, PeerId};
+use crate::id::{EndpointId, Epoch, PairingId, PeerId};
 use crate::keys::PairKeys;
 use crate::rendezvous::{self, Rendezvous};
 use crate::tier::{Tier, TierEpoch};
@@ -47,6 +47,7 @@ struct Listener {
 
 /// The rendezvous endpoints of this node towards one peer.
 pub(crate) struct Listeners {
+    pairing: PairingId,
     rendezvous: Rendezvous,
     open: BTreeMap<TierEpoch, Listener>,
     tiers: &'static [Tier],
@@ -57,7 +58,18 @@ pub(crate) struct Listeners {
 impl Listeners {
     pub(crate) fn new(keys: &PairKeys, clockless: bool) -> Self {
         let tiers = if clockless { &Tier::ALL[..] } else { &Tier::ALL[..2] };
-        Listeners { rendezvous: Rendezvous::new(keys), open: BTreeMap::new(), tiers, settled: (0..0, None) }
+        Listeners {
+            pairing: PairingId::default(),
+            rendezvous: Rendezvous::new(keys),
+            open: BTreeMap::new(),
+            tiers,
+            settled: (0..0, None),
+        }
+    }
+
+    /// Of this pairing, before any is open.
+    pub(crate) fn are_of(&mut self, pairing: PairingId) {
+        self.pairing = pairing;
     }
 
     /// Opens what the time asks for, closes the rest but `keep`. When to be called again.
@@ -115,7 +127,7 @@ impl Listeners {
     ) -> EndpointId {
         let listener = self.open.entry(at).or_insert_with(|| {
             let local = rendezvous::endpoint(keys, keys.role, prefix, at.tier, at.epoch);
-            let id = host.open(peer, Purpose::Rendezvous(at), local, None);
+            let id = host.open(peer, Purpose::Rendezvous(self.pairing, at), local, None);
             Listener { id, open: false, seen: FxHashSet::default() }
         });
         listener.id
@@ -203,6 +215,7 @@ enum Renews {
 
 /// A first message, and where it goes.
 pub(crate) struct FirstMessage {
+    pub(crate) pairing: PairingId,
     pub(crate) at: TierEpoch,
     pub(crate) from: EndpointId,
     pub(crate) to: SocketAddrV6,
@@ -318,8 +331,8 @@ impl Attempts {
     }
 
     /// When there is something to do; copies leave only if their endpoint `is_open`.
-    pub(crate) fn deadline(&self, is_open: impl Fn(TierEpoch) -> bool) -> Option<Time> {
-        let copy = self.current.as_ref().filter(|t| is_open(t.first.at)).and_then(|t| t.next_copy());
+    pub(crate) fn deadline(&self, is_open: impl Fn(&FirstMessage) -> bool) -> Option<Time> {
+        let copy = self.current.as_ref().filter(|t| is_open(&t.first)).and_then(|t| t.next_copy());
         let over = self.current.as_ref().and_then(|t| t.left).map(|left| left + FORGOTTEN_AFTER);
         [copy, over, self.next].into_iter().flatten().min()
     }

@@ -7,7 +7,6 @@ use ipnet::Ipv6Net;
 
 use crate::deliver::Deliver;
 use crate::host_interface::HostInterface;
-use crate::keys::PrivateKey;
 use crate::outbox::Outbox;
 use crate::routes::Routes;
 use crate::time::Now;
@@ -24,7 +23,6 @@ pub(crate) struct Env<'a> {
 
 /// This node, as its peers' code sees it.
 pub(crate) struct Identity {
-    pub(crate) private_key: PrivateKey,
     pub(crate) hop_prefix: Ipv6Net,
     pub(crate) link_mtu: u16,
     pub(crate) hardware_aes: bool,

@@ -10,7 +10,7 @@ use rand_chacha::rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
 
 use crate::event::{Change, PeerEvent};
-use crate::id::{EndpointId, LaneId, PeerId, SessionId};
+use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::tier::TierEpoch;
 
 /// Events that wait for the host.
@@ -62,7 +62,7 @@ pub struct Rewrite {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// First contact with a peer.
-    Rendezvous(TierEpoch),
+    Rendezvous(PairingId, TierEpoch),
     /// A session's lane.
     Data { session: SessionId, lane: LaneId },
 }

@@ -58,6 +58,10 @@ impl fmt::Display for LaneId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct SessionId(pub(crate) u32);
 
+/// Which pair of keys of a node and a peer, among those that they have or had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct PairingId(pub(crate) u32);
+
 /// Which peer, by its place in the node's table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct PeerId(pub(crate) usize);

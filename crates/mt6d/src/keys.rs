@@ -181,6 +181,15 @@ impl Role {
     }
 }
 
+/// The public keys of a pair of nodes, from where one of them stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PublicPair {
+    /// This node's.
+    pub own: PublicKey,
+    /// The peer's.
+    pub peer: PublicKey,
+}
+
 /// What two nodes share before they ever spoke (docs/protocol.md, "Keys").
 pub struct PairKeys {
     /// This node's role in the pair.

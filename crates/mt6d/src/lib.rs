@@ -51,6 +51,7 @@
 //! let peer = PeerConfig::new("branch", key, "2001:db8:b::/64".parse()?, vec!["fd00:b::/64".parse()?]);
 //! let config = NodeConfig {
 //!     private_key: PrivateKey::from_bytes([1; 32]),
+//!     previous_key: None,
 //!     hop_prefix: "2001:db8:a::/64".parse()?,
 //!     link_mtu: 1500,
 //!     hardware_aes: false,

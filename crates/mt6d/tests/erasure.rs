@@ -44,6 +44,7 @@ fn node(own: usize) -> Node {
     let inside = vec!["fd00::/64".parse().expect("a prefix")];
     let config = NodeConfig {
         private_key: key(own),
+        previous_key: None,
         hop_prefix: hop_prefix(own),
         link_mtu: 1500,
         hardware_aes: true,

@@ -25,7 +25,7 @@ pub fn session_endpoints(peer: &PeerConfig) -> u64 {
     (mean + 5.0 * mean.sqrt()).ceil() as u64 + 1
 }
 
-/// Rendezvous endpoints that are open at once for a peer without a session, at most.
+/// Rendezvous endpoints that are open at once for a pair of keys without a session, at most.
 pub fn rendezvous_endpoints(peer: &PeerConfig) -> u64 {
     let tiers = Tier::ALL.into_iter().filter(|&tier| tier != Tier::Days || peer.clockless);
     let of_tier = |tier: Tier| starts_within((2 * tier.tolerance_ms()).into(), tier.interval_ms().into()) + 1;
@@ -39,7 +39,9 @@ fn starts_within(window: u128, interval: u128) -> u128 {
 
 /// Rendezvous endpoints of all peers, at most; one more each for a try that outlasts its epoch.
 fn all_rendezvous_endpoints(config: &TunnelConfig) -> u64 {
-    config.peers.iter().map(|peer| rendezvous_endpoints(peer) + 1).sum()
+    let own = 1 + u64::from(config.node.previous_key.is_some());
+    let pairs = |peer: &PeerConfig| own * (1 + u64::from(peer.next_key.is_some()));
+    config.peers.iter().map(|peer| pairs(peer) * rendezvous_endpoints(peer) + 1).sum()
 }
 
 /// For how many rendezvous endpoints the daemon prepares one socket: twice what the configuration takes, so that it may

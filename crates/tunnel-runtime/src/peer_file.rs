@@ -9,7 +9,7 @@ use std::sync::mpsc;
 use std::thread::JoinHandle;
 
 use ipnet::Ipv6Net;
-use mt6d::keys::PublicKey;
+use mt6d::keys::{PublicKey, PublicPair};
 use mt6d::{Epoch, Node, Now, PeerMemory};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -17,6 +17,7 @@ use tracing::warn;
 #[derive(Serialize, Deserialize, Default)]
 struct File {
     saved_unix_ms: u64,
+    /// By [`pair`].
     peers: HashMap<String, Peer>,
 }
 
@@ -30,7 +31,7 @@ struct Peer {
 
 /// What was read from the file, and the thread that writes it: with many peers that is more than packets can wait for.
 pub(super) struct PeerFile {
-    peers: HashMap<PublicKey, PeerMemory>,
+    peers: HashMap<PublicPair, PeerMemory>,
     saved_ms: u64,
     /// Dropped, it ends the thread.
     writer: Option<mpsc::Sender<Snapshot>>,
@@ -39,13 +40,13 @@ pub(super) struct PeerFile {
 
 /// Changes since the last time, and when that is, in Unix milliseconds.
 struct Snapshot {
-    peers: Vec<(PublicKey, PeerMemory)>,
+    peers: Vec<(PublicPair, PeerMemory)>,
     unix_ms: u64,
 }
 
 impl PeerFile {
-    /// Reads the file of a tunnel, if there is one.
-    pub(super) fn load(folder: &Path, tunnel: &str) -> Self {
+    /// Reads the file of a tunnel whose key is `own`, if there is one.
+    pub(super) fn load(folder: &Path, tunnel: &str, own: PublicKey) -> Self {
         let path = folder.join(format!("{tunnel}.json"));
         let file: File = match std::fs::read(&path) {
             Ok(bytes) => serde_json::from_slice(&bytes).unwrap_or_else(|error| {
@@ -57,7 +58,7 @@ impl PeerFile {
         let peers = file.peers.iter().filter_map(|(key, p)| {
             let Peer { accepted, used, clock_offset_ms, hop_prefix } = *p;
             let (accepted, used) = (accepted.map(Epoch), used.map(Epoch));
-            Some((key.parse().ok()?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
+            Some((pair(key, own)?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
         });
         let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
         let (writer, snapshots) = mpsc::channel();
@@ -76,7 +77,7 @@ impl PeerFile {
     }
 
     /// What was remembered of the peers. Asked for once.
-    pub(super) fn take_peers(&mut self) -> HashMap<PublicKey, PeerMemory> {
+    pub(super) fn take_peers(&mut self) -> HashMap<PublicPair, PeerMemory> {
         std::mem::take(&mut self.peers)
     }
 
@@ -116,7 +117,7 @@ fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) 
             file.peers.extend(peers.into_iter().map(|(key, p)| {
                 let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p;
                 let (accepted, used) = (accepted.map(|epoch| epoch.0), used.map(|epoch| epoch.0));
-                (key.to_string(), Peer { accepted, used, clock_offset_ms, hop_prefix })
+                (format!("{} {}", key.own, key.peer), Peer { accepted, used, clock_offset_ms, hop_prefix })
             }));
         }
         if file.peers.is_empty() {
@@ -127,6 +128,14 @@ fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) 
         {
             warn!("{}: {error}: after a restart nothing will be known of the peers", path.display());
         }
+    }
+}
+
+/// Both ends' public keys, `own` first. Before there could be several, the peer's alone was written.
+fn pair(text: &str, own: PublicKey) -> Option<PublicPair> {
+    match text.split_once(' ') {
+        Some((own, peer)) => Some(PublicPair { own: own.parse().ok()?, peer: peer.parse().ok()? }),
+        None => Some(PublicPair { own, peer: text.parse().ok()? }),
     }
 }
 

@@ -71,6 +71,8 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
             to: attempts.to.map(|to| *to.ip()),
         }),
         session: status.session.map(|s| Session {
+            own_key: s.keys.own.to_string(),
+            peer_key: s.keys.peer.to_string(),
             age_s: s.age.as_secs(),
             rekeys: s.rekeys,
             cipher: s.cipher.to_owned(),

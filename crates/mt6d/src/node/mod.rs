@@ -20,10 +20,10 @@ use crate::env::{Env, Identity};
 use crate::event::{PeerEvent, PeerState, SendFailure, Unheard};
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
-use crate::keys::{PairKeys, PrivateKey, PublicKey};
+use crate::keys::PublicPair;
 use crate::outbox::Outbox;
 use crate::packet_worker::Updates;
-use crate::peer::{Peer, PeerMemory, PeerStatus};
+use crate::peer::{Peer, PeerMemory, PeerStatus, Wanted, wanted};
 use crate::received::Received;
 use crate::routes::{Routes, may_be_destination};
 use crate::session::{InnerMtu, Traffic};
@@ -73,14 +73,15 @@ impl Node {
     /// it is asked for each ephemeral key and each handshake's nonce. `memory`: what [`Node::memory`] told in an earlier life.
     pub fn new(
         config: NodeConfig,
-        memory: &HashMap<PublicKey, PeerMemory>,
+        memory: &HashMap<PublicPair, PeerMemory>,
         entropy: impl FnMut() -> [u8; 32] + Send + 'static,
         now: Now,
     ) -> Result<Self, ConfigError> {
         config.check_values()?;
-        let keys = pair_keys(&config.private_key, &config.peers)?;
+        let own_keys = config.own_keys();
+        let pairings = |peer: PeerConfig| Ok((wanted(&own_keys, &peer, |_| false)?, peer));
+        let peers = config.peers.into_iter().map(pairings).collect::<Result<Vec<_>, ConfigError>>()?;
         let own = Identity {
-            private_key: config.private_key,
             hop_prefix: config.hop_prefix,
             link_mtu: config.link_mtu,
             hardware_aes: config.hardware_aes,
@@ -102,22 +103,21 @@ impl Node {
             next_clock_check: now.boot + CLOCK_CHECK,
             last_slot: None,
         };
-        node.add(config.peers.into_iter().zip(keys), memory, now);
+        node.add(peers, memory, now);
         node.route();
         Ok(node)
     }
 
     fn add(
         &mut self,
-        peers: impl Iterator<Item = (PeerConfig, PairKeys)>,
-        memory: &HashMap<PublicKey, PeerMemory>,
+        peers: Vec<(Vec<Wanted>, PeerConfig)>,
+        memory: &HashMap<PublicPair, PeerMemory>,
         now: Now,
     ) {
         let mut at = now.boot;
-        for (config, keys) in peers {
-            let memory = memory.get(&config.public_key).cloned().unwrap_or_default();
+        for (pairings, config) in peers {
             let index = self.free.pop().map_or_else(|| self.peers.grow(), |Reverse(index)| index);
-            let mut peer = Peer::new(index, config, keys, memory, now);
+            let mut peer = Peer::new(index, config, pairings, memory, now);
             peer.reach_from(at, REACH_AT_START, now.boot);
             self.peers[index] = Some(peer);
             self.wake(index);
@@ -136,7 +136,7 @@ impl Node {
     }
 
     /// Takes over another configuration. Peers that did not change, or only in what a session survives, keep their
-    /// sessions; a new hopping prefix is moved to. The private key must be the same.
+    /// sessions; a new hopping prefix is moved to. A session ends with either of the keys that it was made with.
     pub fn reconfigure(
         &mut self,
         config: NodeConfig,
@@ -144,22 +144,26 @@ impl Node {
         outbox: &mut Outbox,
     ) -> Result<(), ConfigError> {
         config.check_values()?;
-        let known: HashMap<PublicKey, PeerId> =
-            self.peers.iter().map(|(i, p)| (p.config.public_key, i)).collect();
+        let own_keys = config.own_keys();
+        let known: HashMap<PublicPair, PeerId> =
+            self.peers.iter().flat_map(|(i, p)| p.pairs().map(move |pair| (pair, i))).collect();
         let stays = |new: &PeerConfig| {
-            let index = *known.get(&new.public_key)?;
-            survives(&self.peers.get(index)?.config, new).then_some(index)
+            let index = new
+                .pairs(&own_keys)
+                .find_map(|(own, peer)| known.get(&PublicPair { own: own.public, peer }))?;
+            survives(&self.peers.get(*index)?.config, new).then_some(*index)
         };
         let (mut staying, mut coming) = (HashMap::new(), Vec::new());
-        // In the order of the file.
+        // In the order of the file. What may fail is done before anything is changed.
         for peer in config.peers {
-            match stays(&peer) {
-                Some(index) => drop(staying.insert(index, peer)),
-                None => coming.push(peer),
+            match stays(&peer).filter(|index| !staying.contains_key(index)) {
+                Some(index) => {
+                    let has = |pair: &PublicPair| known.get(pair) == Some(&index);
+                    staying.insert(index, (wanted(&own_keys, &peer, has)?, peer));
+                }
+                None => coming.push((wanted(&own_keys, &peer, |_| false)?, peer)),
             }
         }
-        // The last that may fail.
-        let keys = pair_keys(&self.own.private_key, &coming)?;
         let moved = config.hop_prefix != self.own.hop_prefix;
         self.own.hop_prefix = config.hop_prefix;
         self.own.link_mtu = config.link_mtu;
@@ -168,8 +172,10 @@ impl Node {
         for index in self.peers.ids() {
             match (&mut self.peers[index], staying.remove(&index)) {
                 (None, _) => {}
-                (Some(peer), Some(new)) => {
-                    peer.reconfigure(new, now.boot);
+                (Some(peer), Some((pairings, new))) => {
+                    let (host, deliver) = (&mut self.host, &mut Discard);
+                    let env = &mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver };
+                    peer.reconfigure(new, pairings, env);
                     self.wake(index);
                 }
                 (Some(_), None) => {
@@ -181,7 +187,7 @@ impl Node {
                         self.timers.remove(&(at, index));
                     }
                     self.free.push(Reverse(index));
-                    gone.insert(peer.config.public_key, peer.memory(now));
+                    gone.extend(peer.memory(now));
                     let (host, deliver) = (&mut self.host, &mut Discard);
                     peer.end(&mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver });
                 }
@@ -190,7 +196,7 @@ impl Node {
         if moved {
             self.moved(now);
         }
-        self.add(coming.into_iter().zip(keys), &gone, now);
+        self.add(coming, &gone, now);
         self.route();
         Ok(())
     }
@@ -390,7 +396,7 @@ impl Node {
         let mut env =
             Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
         peer.receive(purpose, received, arena, &mut env);
-        if matches!(purpose, Purpose::Rendezvous(_)) && peer.memory_changed(now) {
+        if matches!(purpose, Purpose::Rendezvous(..)) && peer.memory_changed(now) {
             self.unsaved.insert(index);
         }
         if peer.next != before || self.workers.is_some() {
@@ -426,12 +432,9 @@ impl Node {
     }
 
     /// What to remember over a restart, of the peers for which that has changed.
-    pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicKey, PeerMemory)> {
+    pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicPair, PeerMemory)> {
         let (peers, changed) = (&mut self.peers, std::mem::take(&mut self.unsaved));
-        changed.into_iter().filter_map(move |index| {
-            let peer = peers.get_mut(index)?;
-            Some((peer.config.public_key, peer.new_memory(now)?))
-        })
+        changed.into_iter().filter_map(move |index| Some(peers.get_mut(index)?.new_memory(now))).flatten()
     }
 
     /// All peers as they are.
@@ -494,16 +497,6 @@ impl Node {
     }
 }
 
-/// What the node shares with each of the peers.
-fn pair_keys(own: &PrivateKey, peers: &[PeerConfig]) -> Result<Vec<PairKeys>, ConfigError> {
-    let public = own.public();
-    let keys = |peer: &PeerConfig| {
-        PairKeys::derive_as(own, &public, &peer.public_key, peer.preshared_key.as_ref())
-            .map_err(|source| ConfigError::Key { name: peer.name.clone(), source })
-    };
-    peers.iter().map(keys).collect()
-}
-
 /// Whether a pair's session outlives a change of configuration.
 fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
     let changeable = PeerConfig {
@@ -511,6 +504,8 @@ fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
         hop_prefix: old.hop_prefix,
         allowed_ips: old.allowed_ips.clone(),
         keepalive: old.keepalive,
+        public_key: old.public_key,
+        next_key: old.next_key,
         translated: old.translated,
         ..new.clone()
     };

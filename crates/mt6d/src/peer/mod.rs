@@ -6,12 +6,14 @@
 
 mod memory;
 mod packets;
+mod pairing;
+mod pairings;
 mod rendezvous;
 mod standing;
 mod status;
 mod told;
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +23,23 @@ use wire::ecn::Ecn;
 use wire::virtio_net;
 
 use crate::config::{PeerConfig, Shape};
-use crate::contact::{Attempts, Listeners};
+use crate::contact::Attempts;
 use crate::drops::{DropReason, Drops};
-use crate::env::{Env, Identity};
+use crate::env::Env;
 use crate::envelope::Mark;
 use crate::event::{Ending, SendFailure};
-use crate::handshake::Parties;
 use crate::host_interface::{HostInterface, Purpose};
-use crate::id::{EndpointId, Epoch, PeerId, SessionId};
-use crate::keys::{PairKeys, Role};
+use crate::id::{EndpointId, PairingId, PeerId, SessionId};
+use crate::keys::PublicPair;
 use crate::limit::Limit;
 use crate::offer::Offer;
 use crate::routes::may_be_destination;
 use crate::session::{self, Budget, Health, InnerMtu, PeerClock, Phase, RekeyMessage, Session, Traffic};
-use crate::tier::{Tier, TierEpoch};
 use crate::time::{Now, Time};
 
 pub use memory::PeerMemory;
+use pairing::Pairing;
+pub(crate) use pairing::{Wanted, wanted};
 pub use status::{LaneStatus, PeerStatus, SessionStatus};
 use told::Told;
 
@@ -77,8 +79,14 @@ pub(crate) struct Peer {
     /// What the node's table of timers has for it.
     pub(crate) timer: Option<Time>,
     index: PeerId,
-    keys: PairKeys,
-    listeners: Listeners,
+    /// One at least, the one that is to last first.
+    pairings: Vec<Pairing>,
+    /// The next one's number.
+    next_pairing: PairingId,
+    /// The one of the session that was confirmed last.
+    settled: PairingId,
+    /// While there is a session of another pairing than the first, tries for a better one begin then.
+    better: Time,
     attempts: Attempts,
     sessions: Vec<Session>,
     answers: Vec<Answer>,
@@ -94,10 +102,8 @@ pub(crate) struct Peer {
     known_before: bool,
     /// The peer's clock, if it was learned in this run.
     clock: Option<PeerClock>,
-    /// Of first messages that led to a session, the newest epochs.
-    accepted: [Epoch; Tier::ALL.len()],
-    used: [Epoch; Tier::ALL.len()],
-    remembered: PeerMemory,
+    /// How far it was ahead of ours in an earlier one, in milliseconds.
+    clock_before: Option<i64>,
     /// Tries go on until then.
     wanted: Time,
     /// The session in use does not answer.
@@ -129,22 +135,26 @@ impl Peer {
     pub(crate) fn new(
         index: PeerId,
         config: PeerConfig,
-        keys: PairKeys,
-        memory: PeerMemory,
+        pairings: Vec<Wanted>,
+        memory: &HashMap<PublicPair, PeerMemory>,
         now: Now,
     ) -> Self {
+        let known = pairings.iter().find_map(|wanted| memory.get(&wanted.pair())).cloned();
+        let known = known.unwrap_or_default();
         // What the user has written since counts for more.
-        let remote_prefix = match memory.hop_prefix {
+        let remote_prefix = match known.hop_prefix {
             Some((configured, seen)) if configured == config.hop_prefix => seen,
             _ => config.hop_prefix,
         };
-        Peer {
+        let mut peer = Peer {
             next: now.boot,
             next_slot: None,
             timer: None,
             index,
-            listeners: Listeners::new(&keys, config.clockless),
-            keys,
+            pairings: Vec::new(),
+            next_pairing: PairingId::default(),
+            settled: PairingId::default(),
+            better: now.boot,
             attempts: Attempts::default(),
             sessions: Vec::new(),
             answers: Vec::new(),
@@ -153,11 +163,9 @@ impl Peer {
             heard: Mark::default(),
             tried: VecDeque::new(),
             listens_since: now.boot,
-            known_before: memory.clock_offset_ms.is_some(),
+            known_before: known.clock_offset_ms.is_some(),
             clock: None,
-            accepted: memory.accepted,
-            used: memory.used,
-            remembered: memory,
+            clock_before: known.clock_offset_ms,
             wanted: now.boot,
             silent: false,
             errors: Limit::new(ERRORS.0, ERRORS.1, now.boot),
@@ -175,7 +183,9 @@ impl Peer {
             refused: None,
             budget: None,
             config,
-        }
+        };
+        peer.take_pairings(pairings, memory, &known);
+        peer
     }
 
     /// Tries to reach the peer at once, and goes on for `long`. A session that is being confirmed comes first.
@@ -192,8 +202,10 @@ impl Peer {
         self.next = now;
     }
 
-    /// Takes over a new configuration that the pair's session survives.
-    pub(crate) fn reconfigure(&mut self, config: PeerConfig, now: Time) {
+    /// Takes over a new configuration that the sessions survive, but for those of pairings that are not wanted any more.
+    pub(crate) fn reconfigure(&mut self, config: PeerConfig, pairings: Vec<Wanted>, env: &mut Env) {
+        let now = env.now.boot;
+        self.change_pairings(pairings, env);
         if config.hop_prefix != self.config.hop_prefix {
             self.remote_prefix = config.hop_prefix;
         }
@@ -209,7 +221,7 @@ impl Peer {
     /// This node moved to another hopping prefix: listen there, and tell the peer by a handshake from there, not before
     /// `from`.
     pub(crate) fn moved(&mut self, from: Time, now: Time, host: &mut HostInterface) {
-        self.listeners.close(host);
+        self.close_listeners(host);
         self.attempts.stop();
         while let Some(session) = self.sessions.iter().find(|s| s.phase == Phase::Confirming) {
             self.remove(session.id, host);
@@ -234,7 +246,7 @@ impl Peer {
         for mut session in std::mem::take(&mut self.sessions) {
             session.close_endpoints(env.host);
         }
-        self.listeners.close(env.host);
+        self.close_listeners(env.host);
         self.tell_end(env);
     }
 
@@ -249,15 +261,6 @@ impl Peer {
     /// Whether an address is one that the peer may hop to.
     pub(crate) fn in_hop_prefix(&self, address: IpAddr) -> bool {
         IpNet::V6(self.remote_prefix).contains(&address)
-    }
-
-    fn parties<'a>(&'a self, own: &'a Identity) -> Parties<'a> {
-        Parties {
-            own: &own.private_key,
-            peer: &self.config.public_key,
-            psk: self.config.preshared_key.as_ref(),
-            pair: &self.keys,
-        }
     }
 
     fn session(&mut self, id: SessionId) -> Option<&mut Session> {
@@ -277,8 +280,8 @@ impl Peer {
 
     /// Where it is: of those that can, the youngest at `L`, the one on which we heard from `L` last at `H`.
     fn in_use(&self) -> Option<usize> {
-        let since =
-            |s: &Session| if self.keys.role == Role::L { s.begun } else { s.activity.last_received.get() };
+        let chooses = self.chooses();
+        let since = |s: &Session| if chooses { s.begun } else { s.activity.last_received.get() };
         let usable = self.sessions.iter().enumerate().filter(|(_, s)| s.may_send());
         usable.max_by_key(|(_, s)| (since(s), s.id)).map(|(at, _)| at)
     }
@@ -309,21 +312,24 @@ impl Peer {
         let Some(at) = self.sessions.iter().position(|s| s.id == id) else { return Err(DropReason::Stale) };
         let offer = self.offer(env);
         let mut session = self.sessions.swap_remove(at);
-        let good = session.rekey_message(rekey, message, &self.parties(env.own), offer, env);
+        let parties = self.pairing(session.pairing).map(Pairing::parties);
+        let good = parties.is_some_and(|parties| session.rekey_message(rekey, message, &parties, offer, env));
         self.sessions.push(session);
         if good { Ok(()) } else { Err(DropReason::HandshakeFailed) }
     }
 
     /// A session is confirmed. To `L` that is the choice: all others make way but those that may yet be confirmed.
     fn settle(&mut self, id: SessionId, now: Time) {
-        let chooses = self.keys.role == Role::L;
+        let chooses = self.chooses();
         for session in &mut self.sessions {
             if session.id == id {
                 self.remote_prefix = session.terms.remote_prefix;
                 let learned = std::mem::take(&mut session.learned);
                 self.clock = learned.clock.or(self.clock);
-                if let Some(TierEpoch { tier, epoch }) = learned.accepted {
-                    self.accepted[tier as usize] = epoch;
+                self.settled = session.pairing;
+                let pairing = self.pairings.iter_mut().find(|pairing| pairing.id == session.pairing);
+                if let Some((pairing, at)) = pairing.zip(learned.accepted) {
+                    pairing.accepted[at.tier as usize] = at.epoch;
                 }
                 self.handshakes += u64::from(!std::mem::replace(&mut session.counted, true));
             } else if chooses && !matches!(session.phase, Phase::Responding | Phase::Unconfirmed { .. }) {
@@ -338,7 +344,11 @@ impl Peer {
     /// An endpoint is open.
     pub(crate) fn opened(&mut self, id: EndpointId, purpose: Purpose, now: Time) {
         match purpose {
-            Purpose::Rendezvous(at) => self.listeners.opened(at),
+            Purpose::Rendezvous(pairing, at) => {
+                if let Some(pairing) = self.pairing_mut(pairing) {
+                    pairing.listeners.opened(at);
+                }
+            }
             Purpose::Data { session, .. } => {
                 if let Some(session) = self.session(session) {
                     session.opened(id, now);
@@ -357,8 +367,10 @@ impl Peer {
         host: &mut HostInterface,
     ) {
         match purpose {
-            Purpose::Rendezvous(at) => {
-                self.listeners.open_failed(at, host);
+            Purpose::Rendezvous(pairing, at) => {
+                if let Some(pairing) = self.pairing_mut(pairing) {
+                    pairing.listeners.open_failed(at, host);
+                }
                 // A try has nowhere to leave from then; the next has another epoch, or finds the port free.
                 self.attempts.current.take_if(|t| t.first.from == id);
             }
@@ -394,15 +406,16 @@ impl Peer {
     /// Does what is due, and sets when to be called again.
     pub(crate) fn poll(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        let keep = self.attempts.current.as_ref().filter(|t| t.pending.is_some()).map(|t| t.first.at);
-        let prefix = env.own.hop_prefix;
-        let mut next = self.listeners.poll(env.now, self.index, &self.keys, prefix, keep, env.host);
+        let mut next = self.poll_listeners(env);
         next = next.min(self.poll_sessions(env));
         self.send_answers(env);
         self.poll_attempts(env);
         self.flush(env);
         next = next.min(self.rewrite(env));
-        if let Some(attempt) = self.attempts.deadline(|at| self.listeners.open_at(at).is_some()) {
+        if let Some(better) = self.better_deadline() {
+            next = next.min(better);
+        }
+        if let Some(attempt) = self.attempts.deadline(|first| self.open_at(first).is_some()) {
             next = next.min(attempt);
         }
         self.next = next.max(now + Duration::from_micros(100));
@@ -441,8 +454,9 @@ impl Peer {
             }
             if session.phase == Phase::Up
                 && let Some(offer) = &offer
+                && let Some(pairing) = self.pairing(session.pairing)
             {
-                session.rekey_if_due(&self.parties(env.own), offer.clone(), now, env.host);
+                session.rekey_if_due(&pairing.parties(), offer.clone(), now, env.host);
             }
             let (health, at) = session.poll(env);
             match health {
@@ -457,7 +471,7 @@ impl Peer {
         }
         self.sessions = sessions;
         self.clear_silence();
-        if self.silent && self.attempts.tried_all_tiers(self.listeners.tiers()) {
+        if self.silent && self.attempts.tried_all_tiers(self.tiers()) {
             over.extend(self.sessions.iter().filter(|s| s.phase == Phase::Up).map(|s| s.id));
             (self.silent, self.ending) = (false, Ending::Lost);
         }
@@ -571,6 +585,7 @@ mod tests {
         );
         let config = NodeConfig {
             private_key: PrivateKey::from_bytes([1; 32]),
+            previous_key: None,
             hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
             link_mtu: 1500,
             hardware_aes: false,

@@ -109,9 +109,9 @@ impl Peer {
     /// Takes datagrams that came to an endpoint of the peer's together.
     pub(crate) fn receive(&mut self, purpose: Purpose, received: &Received, arena: &mut [u8], env: &mut Env) {
         match purpose {
-            Purpose::Rendezvous(rendezvous) => {
+            Purpose::Rendezvous(pairing, epoch) => {
                 for at in received.each() {
-                    if let Err(reason) = self.handle_rendezvous(rendezvous, received, &arena[at], env) {
+                    if let Err(reason) = self.handle_rendezvous(pairing, epoch, received, &arena[at], env) {
                         self.drops.count(reason);
                         self.refused = Some((env.now.boot, reason));
                     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 use wire::ecn::Ecn;
 
-use super::{Answer, Peer, UNCONFIRMED};
+use super::{Answer, Pairing, Peer, UNCONFIRMED};
 use crate::config::{LONGEST_REWRITE_PREFIX, Padding, Shape};
 use crate::contact::{Attempt, FirstMessage};
 use crate::drops::DropReason;
@@ -14,8 +14,8 @@ use crate::endpoint::{prefix_of, rebase};
 use crate::env::Env;
 use crate::envelope::{self, Claim, Ephemeral, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, InitiatorState, Occasion, ResponderState, SessionSecret};
-use crate::id::{Epoch, SessionId};
-use crate::keys::Role;
+use crate::id::{Epoch, PairingId, SessionId};
+use crate::keys::PairKeys;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
@@ -35,81 +35,94 @@ impl Peer {
     /// Begins tries that are due and sends the copies of the one under way, each sealed anew.
     pub(super) fn poll_attempts(&mut self, env: &mut Env) {
         let now = env.now.boot;
-        let wanted = self.kept() || self.silent || now < self.wanted || !self.queue.is_empty();
+        let better = self.seeks_better(now);
+        let wanted = self.kept() || self.silent || now < self.wanted || !self.queue.is_empty() || better;
         if !wanted {
             self.attempts.stop();
-        } else if (self.silent || self.in_use().is_none()) && !self.confirming() {
+        } else if (self.silent || self.in_use().is_none() || better) && !self.confirming() {
             self.attempts.begin(now);
         }
-        if let Some((tier, number)) = self.attempts.due(env.now, self.listeners.tiers(), env.host) {
+        if let Some((tier, number)) = self.attempts.due(env.now, self.tiers(), env.host) {
             self.begin_try(tier, number, env);
         }
         self.attempts.current.take_if(|t| t.over(now));
         if let Some(mut current) = self.attempts.current.take_if(|t| t.renewal_due(now)) {
-            let (first, pending) = self.first_message(current.first.at, current.first.remote_prefix, env);
-            current.replace(first, pending, now);
-            self.attempts.current = Some(current);
+            let FirstMessage { pairing, at, remote_prefix, .. } = current.first;
+            if let Some((first, pending)) = self.first_message(pairing, at, remote_prefix, env) {
+                current.replace(first, pending, now);
+                self.attempts.current = Some(current);
+            }
         }
         let Some(current) = &mut self.attempts.current else { return };
-        if let Some(from) = self.listeners.open_at(current.first.at)
+        let pairing = self.pairings.iter().find(|pairing| pairing.id == current.first.pairing);
+        if let Some(pairing) = pairing
+            && let Some(from) = pairing.listeners.open_at(current.first.at)
             && current.copy_due(now, env.host)
         {
             // One that could not be opened may have been asked for anew.
             let first = &mut current.first;
             first.from = from;
-            let kind = Kind::First { receiver: self.keys.role.other(), at: first.at };
+            let kind = Kind::First { receiver: pairing.keys.role.other(), at: first.at };
             let size = env.host.random(SIZES) as usize;
-            let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce(env), &first.message, size);
+            let datagram = envelope::seal(&pairing.keys.handshake, &kind, &nonce(env), &first.message, size);
             env.outbox.datagram(from, Some(first.to), Ecn::NotEct, datagram.len()).copy_from_slice(&datagram);
             self.attempts.note_copy(now);
         }
     }
 
     fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
-        let at = TierEpoch { tier, epoch: self.epoch_to_try(tier, number, env.now) };
-        self.used[tier as usize] = at.epoch;
+        let (pairing, round) = self.pairing_to_try(number);
+        let (id, epoch) = (pairing.id, self.epoch_to_try(pairing, tier, number, env.now));
         // Where it was seen last may be where it was for an hour; where it is at home is tried, too.
-        let remote_prefix = if number % 2 == 1 { self.config.hop_prefix } else { self.remote_prefix };
-        let (first, pending) = self.first_message(at, remote_prefix, env);
-        self.attempts.start(Attempt::new(first, pending, env.now.boot));
+        let remote_prefix = if round % 2 == 1 { self.config.hop_prefix } else { self.remote_prefix };
+        if let Some(pairing) = self.pairing_mut(id) {
+            pairing.used[tier as usize] = epoch;
+        }
+        if let Some((first, pending)) = self.first_message(id, TierEpoch { tier, epoch }, remote_prefix, env)
+        {
+            self.attempts.start(Attempt::new(first, pending, env.now.boot));
+        }
     }
 
     /// A fresh handshake's first message.
     fn first_message(
         &mut self,
+        pairing: PairingId,
         at: TierEpoch,
         remote_prefix: Ipv6Net,
         env: &mut Env,
-    ) -> (FirstMessage, InitiatorState) {
-        let hop_prefix = env.own.hop_prefix;
-        let from = self.listeners.listen(at, self.index, &self.keys, hop_prefix, env.host);
-        let to = endpoint(&self.keys, self.keys.role.other(), remote_prefix, at.tier, at.epoch);
+    ) -> Option<(FirstMessage, InitiatorState)> {
+        let (hop_prefix, offer) = (env.own.hop_prefix, self.offer(env));
+        let pairing = self.pairings.iter_mut().find(|known| known.id == pairing)?;
+        let from = pairing.listeners.listen(at, self.index, &pairing.keys, hop_prefix, env.host);
+        let to = endpoint(&pairing.keys, pairing.keys.role.other(), remote_prefix, at.tier, at.epoch);
         let claim = Claim { hop_prefix, unix_ms: env.now.unix_ms, heard: self.heard };
-        let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
-        let (noise, pending) = handshake::initiate(&parties, &occasion, &self.offer(env), env.host.fresh());
+        let (parties, occasion) = (pairing.parties(), Occasion::Contact(claim));
+        let (noise, pending) = handshake::initiate(&parties, &occasion, &offer, env.host.fresh());
         let ephemeral: Ephemeral = *noise.first_chunk().expect("a Noise message begins with a key");
         if self.tried.len() == TRIES_KNOWN {
             self.tried.pop_front();
         }
         self.tried.push_back(envelope::mark(&ephemeral));
-        let message = [claim.to_bytes().as_slice(), &noise].concat();
-        (FirstMessage { at, from, to, remote_prefix, ephemeral, message }, pending)
+        let (pairing, message) = (pairing.id, [claim.to_bytes().as_slice(), &noise].concat());
+        Some((FirstMessage { pairing, at, from, to, remote_prefix, ephemeral, message }, pending))
     }
 
     /// The epoch that the peer is thought to be in: by its clock as far as we know it, every other round by ours. Never
     /// one before the last used, which the peer would refuse, unless our knowledge has changed by more.
-    fn epoch_to_try(&self, tier: Tier, number: u32, now: Now) -> Epoch {
-        let round = number as usize / (3 * self.listeners.tiers().len());
+    fn epoch_to_try(&self, pairing: &Pairing, tier: Tier, number: u32, now: Now) -> Epoch {
+        let round = number as usize / (3 * self.tiers().len());
         let theirs = self.clock_offset(now).filter(|_| round.is_multiple_of(2));
         let unix_ms = now.unix_ms.saturating_add_signed(theirs.unwrap_or(0));
-        let estimate = self.listeners.epoch(tier, unix_ms);
-        let used = self.used[tier as usize];
+        let estimate = pairing.listeners.epoch(tier, unix_ms);
+        let used = pairing.used[tier as usize];
         if (estimate..=estimate + 2).contains(&used) { used } else { estimate }
     }
 
     /// Takes a datagram that came to a rendezvous endpoint.
     pub(super) fn handle_rendezvous(
         &mut self,
+        pairing: PairingId,
         at: TierEpoch,
         received: &Received,
         datagram: &[u8],
@@ -118,6 +131,7 @@ impl Peer {
         if datagram.len() < envelope::OVERHEAD {
             return Err(DropReason::TooShort);
         }
+        let pairing = self.pairing(pairing).ok_or(DropReason::Stale)?;
         if let Some(current) = self
             .attempts
             .current
@@ -125,26 +139,28 @@ impl Peer {
             .filter(|t| t.first.from == received.endpoint && t.pending.is_some())
         {
             let kind = Kind::Answer { first: &current.first.ephemeral };
-            if let Some(message) = envelope::open(&self.keys.handshake, &kind, datagram) {
+            if let Some(message) = envelope::open(&pairing.keys.handshake, &kind, datagram) {
                 return self.handle_answer(received.source, &message, env);
             }
         }
-        let kind = Kind::First { receiver: self.keys.role, at };
-        let Some(message) = envelope::open(&self.keys.handshake, &kind, datagram) else {
+        let kind = Kind::First { receiver: pairing.keys.role, at };
+        let Some(message) = envelope::open(&pairing.keys.handshake, &kind, datagram) else {
             return Err(DropReason::NotForUs);
         };
         let (claim, noise) = Claim::split(&message).ok_or(DropReason::HandshakeFailed)?;
         let ephemeral: Ephemeral = *noise.first_chunk().ok_or(DropReason::HandshakeFailed)?;
-        let seen = self.seen_in(&claim, at, received.source).ok_or(DropReason::SourceRewritten)?;
-        let newest = TierEpoch { epoch: self.accepted[at.tier as usize], ..at };
-        if at < newest && self.listeners.within(newest, env.now.unix_ms) {
+        let seen =
+            self.seen_in(&pairing.keys, &claim, at, received.source).ok_or(DropReason::SourceRewritten)?;
+        let newest = TierEpoch { epoch: pairing.accepted[at.tier as usize], ..at };
+        if at < newest && pairing.listeners.within(newest, env.now.unix_ms) {
             return Err(DropReason::HandshakeOld);
         }
-        if self.listeners.seen(at, &ephemeral) {
+        if pairing.listeners.seen(at, &ephemeral) {
             return Err(DropReason::HandshakeRepeated);
         }
+        let (id, earlier) = (pairing.id, self.may_be_of_an_earlier_run(pairing, at, &claim, env.now));
         self.heard = envelope::mark(&ephemeral);
-        if self.may_be_of_an_earlier_run(at, &claim, env.now) {
+        if earlier {
             // Nothing leaves because of it that would not have left: who replays it learns nothing.
             if let Some(current) = &mut self.attempts.current {
                 current.renew();
@@ -154,19 +170,26 @@ impl Peer {
         if !self.handshakes_begun.take(env.now.boot) {
             return Err(DropReason::HandshakeLimit);
         }
-        let (parties, occasion) = (self.parties(env.own), Occasion::Contact(claim));
+        let pairing = self.pairing_mut(id).ok_or(DropReason::Stale)?;
+        let occasion = Occasion::Contact(claim);
         let (offer, answering) =
-            handshake::receive(&parties, &occasion, noise, env.host.fresh()).map_err(failure)?;
-        self.listeners.remember(at, ephemeral);
-        let first = VerifiedFirst { at, claim, seen, ephemeral, size: datagram.len(), offer, answering };
-        self.answer(first, received, env);
-        Ok(())
+            handshake::receive(&pairing.parties(), &occasion, noise, env.host.fresh()).map_err(failure)?;
+        pairing.listeners.remember(at, ephemeral);
+        let first =
+            VerifiedFirst { pairing: id, at, claim, seen, ephemeral, size: datagram.len(), offer, answering };
+        self.answer(first, received, env)
     }
 
     /// The prefix that a first message came from: the one that it claims, or any where the path translates prefixes.
     /// None if it is not from its sender's endpoint there.
-    fn seen_in(&self, claim: &Claim, at: TierEpoch, source: SocketAddrV6) -> Option<Ipv6Net> {
-        let inside = endpoint(&self.keys, self.keys.role.other(), claim.hop_prefix, at.tier, at.epoch);
+    fn seen_in(
+        &self,
+        keys: &PairKeys,
+        claim: &Claim,
+        at: TierEpoch,
+        source: SocketAddrV6,
+    ) -> Option<Ipv6Net> {
+        let inside = endpoint(keys, keys.role.other(), claim.hop_prefix, at.tier, at.epoch);
         let seen = match self.config.translated {
             true => prefix_of(*source.ip(), claim.hop_prefix.prefix_len()),
             false => claim.hop_prefix,
@@ -178,7 +201,7 @@ impl Peer {
     /// Whether a first message may be one that came before this node began to listen, so that it knows no nonce of that
     /// time: it was made earlier, by its sender's clock, for an epoch in which somebody was there to record it. What
     /// names a first message of ours was made since.
-    fn may_be_of_an_earlier_run(&self, at: TierEpoch, claim: &Claim, now: Now) -> bool {
+    fn may_be_of_an_earlier_run(&self, pairing: &Pairing, at: TierEpoch, claim: &Claim, now: Now) -> bool {
         if !self.known_before || self.tried.contains(&claim.heard) {
             return false;
         }
@@ -187,12 +210,12 @@ impl Peer {
         let since = now.unix_ms.saturating_sub(listening);
         let theirs = since.saturating_add_signed(offset);
         let delay = self.clock.map_or(LONGEST_DELAY, |clock| clock.delay_ms);
-        claim.unix_ms < theirs.saturating_add(delay) && self.listeners.within(at, since)
+        claim.unix_ms < theirs.saturating_add(delay) && pairing.listeners.within(at, since)
     }
 
     /// The peer begins a handshake: make a session, and answer once its endpoints are open.
-    fn answer(&mut self, first: VerifiedFirst, received: &Received, env: &mut Env) {
-        let VerifiedFirst { at, claim, seen, ephemeral, size, offer: theirs, answering } = first;
+    fn answer(&mut self, first: VerifiedFirst, received: &Received, env: &mut Env) -> Result<(), DropReason> {
+        let VerifiedFirst { pairing, at, claim, seen, ephemeral, size, offer: theirs, answering } = first;
         let mut ours = self.offer(env);
         let terms = self.terms(&ours, &theirs, seen, env);
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
@@ -201,11 +224,12 @@ impl Peer {
         ours.rewrite = terms.rewrite;
         ours.unix_ms = Some(env.now.unix_ms);
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
+        let keys = &self.pairing(pairing).ok_or(DropReason::Stale)?.keys;
         let (answer, secret) = answering.answer(&ours);
         let least = (answer.len() + envelope::OVERHEAD) as u64;
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
         let kind = Kind::Answer { first: &ephemeral };
-        let datagram = envelope::seal(&self.keys.handshake, &kind, &nonce(env), &answer, size);
+        let datagram = envelope::seal(&keys.handshake, &kind, &nonce(env), &answer, size);
 
         let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Responding | Phase::Unconfirmed { .. });
         if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
@@ -214,9 +238,10 @@ impl Peer {
             self.remove(oldest.expect("there are some"), env.host);
         }
         let learned = Learned { clock: clock(claim.unix_ms, LONGEST_DELAY, env.now), accepted: Some(at) };
-        let session = self.begin(self.keys.role.other(), &secret, terms, None, learned, env);
+        let session = self.begin(pairing, &secret, terms, None, learned, env)?;
         self.answers.push(Answer { session, from: received.endpoint, to: received.source, datagram });
         self.next = env.now.boot;
+        Ok(())
     }
 
     /// The peer answered our try.
@@ -228,7 +253,7 @@ impl Peer {
     ) -> Result<(), DropReason> {
         let now = env.now.boot;
         let current = self.attempts.current.as_mut().expect("the caller has looked");
-        let (to, asked) = (current.first.to, current.first.remote_prefix);
+        let FirstMessage { pairing, to, remote_prefix: asked, .. } = current.first;
         if (source.ip(), source.port()) != (to.ip(), to.port()) {
             return Err(DropReason::SourceRewritten);
         }
@@ -248,7 +273,7 @@ impl Peer {
         let delay = took.as_millis() as u64 + 1;
         let clock = theirs.unix_ms.and_then(|unix_ms| clock(unix_ms, delay, env.now));
         let learned = Learned { clock, accepted: None };
-        self.begin(self.keys.role, &secret, terms, Some(took), learned, env);
+        self.begin(pairing, &secret, terms, Some(took), learned, env)?;
         self.attempts.stop();
         self.next = now;
         Ok(())
@@ -256,16 +281,20 @@ impl Peer {
 
     fn begin(
         &mut self,
-        initiated_by: Role,
+        pairing: PairingId,
         secret: &SessionSecret,
         terms: Terms,
         round_trip: Option<Duration>,
         learned: Learned,
         env: &mut Env,
-    ) -> SessionId {
+    ) -> Result<SessionId, DropReason> {
+        let role = self.pairing(pairing).ok_or(DropReason::Stale)?.keys.role;
+        // Only who began knows how long the answer took.
+        let initiated_by = if round_trip.is_some() { role } else { role.other() };
         let new = NewSession {
             peer: self.index,
-            role: self.keys.role,
+            pairing,
+            role,
             initiated_by,
             secret,
             terms,
@@ -277,7 +306,7 @@ impl Peer {
         let session = Session::begin(new, env.now.boot, env.host);
         let id = session.id;
         self.sessions.push(session);
-        id
+        Ok(id)
     }
 
     /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
@@ -313,6 +342,7 @@ impl Peer {
 
 /// A first message that is the peer's, made in this run of the node, from where the peer is, and comes for the first time.
 struct VerifiedFirst {
+    pairing: PairingId,
     at: TierEpoch,
     claim: Claim,
     seen: Ipv6Net,

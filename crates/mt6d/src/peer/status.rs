@@ -4,17 +4,19 @@ use std::net::SocketAddrV6;
 use std::time::Duration;
 
 use super::Peer;
-use super::memory::PeerMemory;
 use crate::contact::AttemptStatus;
 use crate::drops::Drops;
 use crate::event::PeerState;
 use crate::id::LaneId;
+use crate::keys::{PublicKey, PublicPair};
 use crate::session::{Session, ShapeStatus, Traffic};
 use crate::time::Now;
 
 /// A session, as the status shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SessionStatus {
+    /// The keys of both ends that it was made with: more than one pair may be good for a while.
+    pub keys: PublicPair,
     /// Since its handshake.
     pub age: Duration,
     /// How often its keys were renewed.
@@ -39,8 +41,8 @@ pub struct LaneStatus {
 pub struct PeerStatus {
     /// The configured name.
     pub name: String,
-    /// The peer's identity.
-    pub public_key: crate::keys::PublicKey,
+    /// The peer's identity, as configured.
+    pub public_key: PublicKey,
     /// Whether there is a session.
     pub state: PeerState,
     /// For how long that has been so.
@@ -114,7 +116,8 @@ impl Peer {
             last_heard: self.last_heard().map(|at| now.boot.since(at)),
             last_answered: session.and_then(Session::last_answered).map(|at| now.boot.since(at)),
             attempts: self.attempts.status(now.boot),
-            session: session.map(|s| SessionStatus {
+            session: session.zip(session.and_then(|s| self.pairing(s.pairing))).map(|(s, p)| SessionStatus {
+                keys: p.public,
                 age: now.boot.since(s.begun),
                 rekeys: s.rekeys,
                 cipher: s.terms.cipher.name(),
@@ -143,32 +146,6 @@ impl Peer {
         }
     }
 
-    /// What is known of the peer that outlives its sessions.
-    pub(crate) fn memory(&self, now: Now) -> PeerMemory {
-        PeerMemory {
-            accepted: self.accepted,
-            used: self.used,
-            clock_offset_ms: self.clock_offset(now),
-            hop_prefix: (self.remote_prefix != self.config.hop_prefix)
-                .then_some((self.config.hop_prefix, self.remote_prefix)),
-        }
-    }
-
-    /// What the node should remember over a restart, if that has changed since it was last asked.
-    pub(crate) fn new_memory(&mut self, now: Now) -> Option<PeerMemory> {
-        let memory = self.memory(now);
-        if !memory.differs(&self.remembered) {
-            return None;
-        }
-        self.remembered = memory.clone();
-        Some(memory)
-    }
-
-    /// Whether it has.
-    pub(crate) fn memory_changed(&self, now: Now) -> bool {
-        self.memory(now).differs(&self.remembered)
-    }
-
     /// How far it is ahead for certain.
     fn shown_clock_offset(&self, now: Now) -> Option<i64> {
         let clock = self.clock?;
@@ -180,7 +157,7 @@ impl Peer {
     /// How far the peer's clock is ahead of ours, in milliseconds: as it told in this run, otherwise in an earlier one.
     pub(super) fn clock_offset(&self, now: Now) -> Option<i64> {
         let learned = self.clock.map(|clock| clock.ahead_ms.saturating_sub(own_ms(now)));
-        learned.or(self.remembered.clock_offset_ms)
+        learned.or(self.clock_before)
     }
 }
 

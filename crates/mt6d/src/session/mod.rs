@@ -39,7 +39,7 @@ use crate::endpoint::{self, Place};
 use crate::env::Env;
 use crate::handshake::{InitiatorState, LaneSecret, SessionSecret};
 use crate::host_interface::{HostInterface, Purpose};
-use crate::id::{EndpointId, LaneId, PeerId, SessionId};
+use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::limit::Limit;
@@ -234,6 +234,8 @@ enum Rekey {
 /// A session with a peer.
 pub(crate) struct Session {
     pub(crate) id: SessionId,
+    /// The keys of both ends that it was made with, and that its keys are renewed with.
+    pub(crate) pairing: PairingId,
     pub(crate) initiated_by: Role,
     pub(crate) phase: Phase,
     pub(crate) terms: Terms,
@@ -292,6 +294,7 @@ pub(crate) struct Learned {
 /// What a new session begins with.
 pub(crate) struct NewSession<'a> {
     pub(crate) peer: PeerId,
+    pub(crate) pairing: PairingId,
     pub(crate) role: Role,
     pub(crate) initiated_by: Role,
     pub(crate) secret: &'a SessionSecret,
@@ -307,8 +310,8 @@ impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, role, initiated_by, secret, terms, round_trip, learned, keepalive, budget } =
-            new;
+        let NewSession { peer, pairing, role, initiated_by, secret, terms, .. } = new;
+        let NewSession { round_trip, learned, keepalive, budget, .. } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = secret.schedule();
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
@@ -337,6 +340,7 @@ impl Session {
         };
         let mut session = Session {
             id: common.session,
+            pairing,
             initiated_by,
             phase,
             begun: now,

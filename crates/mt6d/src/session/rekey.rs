@@ -209,7 +209,7 @@ mod tests {
     use crate::deliver::Discard;
     use crate::env::Identity;
     use crate::handshake::SessionSecret;
-    use crate::id::PeerId;
+    use crate::id::{PairingId, PeerId};
     use crate::keys::{PairKeys, PrivateKey};
     use crate::offer::Cipher;
     use crate::outbox::Outbox;
@@ -237,6 +237,7 @@ mod tests {
         };
         let new = NewSession {
             peer: PeerId(0),
+            pairing: PairingId::default(),
             role: Role::H,
             initiated_by: Role::H,
             secret,
@@ -266,7 +267,6 @@ mod tests {
         let mut session = session(&secret, &mut host);
 
         let own = Identity {
-            private_key: PrivateKey::from_bytes([2; 32]),
             hop_prefix: session.terms.local_prefix,
             link_mtu: 1500,
             hardware_aes: false,

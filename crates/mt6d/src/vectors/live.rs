@@ -13,8 +13,8 @@ use crate::deliver::{Deliver, Discard};
 use crate::drops::DropReason;
 use crate::env::{Env, Identity};
 use crate::host_interface::{Action, HostInterface};
-use crate::id::{EndpointId, PeerId};
-use crate::keys::{PrivateKey, Role};
+use crate::id::{EndpointId, PairingId, PeerId};
+use crate::keys::Role;
 use crate::offer::Cipher;
 use crate::outbox::Outbox;
 use crate::received::Received;
@@ -41,7 +41,6 @@ impl Deliver for Delivered {
 /// Whose the session is says nothing about its datagrams.
 fn identity() -> Identity {
     Identity {
-        private_key: PrivateKey::from_bytes([1; 32]),
         hop_prefix: net("2001:db8:a1::/64"),
         link_mtu: 1500,
         hardware_aes: false,
@@ -80,6 +79,7 @@ impl End {
         let mut host = HostInterface::new(|| [0; 32]);
         let new = NewSession {
             peer: PeerId(0),
+            pairing: PairingId::default(),
             role,
             initiated_by: Role::L,
             secret: &secret,

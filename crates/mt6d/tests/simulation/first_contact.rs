@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use sidestep_mt6d::keys::PresharedKey;
+use sidestep_mt6d::keys::PublicPair;
 use sidestep_mt6d::{DropReason, PeerMemory};
 
 use crate::network::{A, B, Firewall, Network, Stream, Translator, hop_prefix, seeds};
@@ -198,8 +199,8 @@ fn a_device_whose_clock_was_never_set() {
         assert!(!network.established(A), "nobody can know");
         network.kill(A);
         let memory = PeerMemory { clock_offset_ms: Some(offset), ..PeerMemory::default() };
-        let key = network.sites[B].key();
-        network.sites[A].memory = HashMap::from([(key, memory)]);
+        let keys = PublicPair { own: network.sites[A].key(), peer: network.sites[B].key() };
+        network.sites[A].memory = HashMap::from([(keys, memory)]);
         network.start_site(A);
         let took = network.establish();
         assert!(took < Duration::from_secs(1), "{took:?}");

@@ -104,6 +104,13 @@ fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt
         Mode::Host => "the prefix of the link".to_owned(),
     };
     writeln!(text, "Identity  use the public key {}, which peers need", node.private_key.public())?;
+    if let Some(previous) = &node.previous_key {
+        writeln!(
+            text,
+            "          and the previous one, {}, for peers that do not know it yet",
+            previous.public()
+        )?;
+    }
     writeln!(text, "Hopping   take outer addresses from {prefix} on {}", node.external)?;
     if node.mode == Mode::Host {
         writeln!(
@@ -202,6 +209,9 @@ fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> st
     }
     if peer.preshared_key.is_some() {
         extras.push("mix in the pre-shared key".to_owned());
+    }
+    if let Some(next) = peer.next_key {
+        extras.push(format!("also meet it by its next key, {next}"));
     }
     if peer.clockless {
         extras.push("tolerate a clock that was never set".to_owned());

@@ -50,7 +50,12 @@ fn difference(config: &TunnelConfig, status: &Status) -> Option<(&'static str, S
     let reload = format!("sidestep reload {}", status.tunnel);
     let own = config.node.private_key.public().to_string();
     if own != status.public_key {
-        let says = format!("the private key is another (systemctl restart sidestep@{})", status.tunnel);
+        let kept = config.node.previous_key.as_ref().map(|key| key.public().to_string());
+        let remedy = match kept.is_some_and(|kept| kept == status.public_key) {
+            true => reload,
+            false => format!("systemctl restart sidestep@{}", status.tunnel),
+        };
+        let says = format!("the private key is another ({remedy})");
         return Some(("not_reloaded", says));
     }
     let running: Vec<_> = status.peers.iter().filter(|peer| peer.profile == Profile::MovingTarget).collect();

@@ -23,12 +23,12 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
         writeln!(text, "  rules restored after another program's change: {}", status.rules_restored)?;
     }
     for peer in &status.peers {
-        write_peer(text, peer)?;
+        write_peer(text, peer, &status.public_key)?;
     }
     Ok(())
 }
 
-fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
+fn write_peer(text: &mut String, peer: &Peer, own_key: &str) -> fmt::Result {
     writeln!(text, "\npeer: {}", peer.name)?;
     match peer.profile {
         Profile::MovingTarget => writeln!(text, "  public key: {}", peer.public_key)?,
@@ -46,6 +46,14 @@ fn write_peer(text: &mut String, peer: &Peer) -> fmt::Result {
         )?;
     }
     writeln!(text)?;
+    if let Some(session) = &peer.session {
+        if session.own_key != own_key {
+            writeln!(text, "  with our previous key: {}", session.own_key)?;
+        }
+        if session.peer_key != peer.public_key {
+            writeln!(text, "  with its next key: {}", session.peer_key)?;
+        }
+    }
     if let Some(fault) = &peer.fault {
         writeln!(text, "  fault: {} ({})", fault.says, fault.code)?;
     }

@@ -139,7 +139,13 @@ impl Daemon {
             ("[node] mode", new.node.mode == old.node.mode),
             ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
             ("[node] external", new.node.external == old.node.external),
-            ("[node] private_key", new.node.private_key.as_bytes() == old.node.private_key.as_bytes()),
+            (
+                "[node] private_key, unless the one before is previous_private_key,",
+                [Some(&new.node.private_key), new.node.previous_key.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .any(|key| key.as_bytes() == old.node.private_key.as_bytes()),
+            ),
         ];
         if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
             return Err(Error::NeedsRestart(key));

@@ -75,7 +75,8 @@ impl Daemon {
         let mut kernel = Kernel::open(&config, device.index, sockets, lookup_table, socket)?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset_ms);
-        let mut peer_file = PeerFile::load(&options.state_dir, &config.tunnel.name);
+        let mut peer_file =
+            PeerFile::load(&options.state_dir, &config.tunnel.name, config.node.private_key.public());
         clock.not_before(peer_file.saved_ms());
         let hardware_aes = machine::has_aes() && !without(Feature::Aes);
         let mut gateway = None;

@@ -1,7 +1,8 @@
 //! A configuration that changes while traffic flows.
 
+use std::io::Write;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use lab::edited::Edited;
 use lab::patience::wait_until;
@@ -116,6 +117,58 @@ fn a_change_that_nobody_confirms_is_taken_back() {
     wait_until("its end", || lab.gateway(Site::A).ended().is_some());
     let routes = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route"]);
     assert!(!routes.contains("proto 83"), "{routes}");
+}
+
+#[test]
+fn a_gateway_changes_its_key_and_no_packet_is_lost() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = scene::up(builder);
+    let key = |words: &[&str], input: &str| {
+        let mut command = Command::new(lab.program());
+        let mut child =
+            command.args(words).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a start");
+        child.stdin.take().expect("a pipe").write_all(input.as_bytes()).expect("a key is read");
+        let output = child.wait_with_output().expect("an end");
+        String::from_utf8(output.stdout).expect("a key").trim().to_owned()
+    };
+    let new = key(&["genkey"], "");
+    let public = key(&["pubkey"], &new);
+    let stream = scene::start_stream(&lab, Site::A, 12);
+    // Without the old key beside it the new one would end all sessions.
+    let replaced = |text: &str, kept: bool| {
+        let (before, rest) = text.split_once("private_key = \"").expect("a key");
+        let (old, after) = rest.split_once('"').expect("its end");
+        let kept = if kept { format!("previous_private_key = \"{old}\"") } else { String::new() };
+        format!("{before}private_key = \"{new}\"\n{kept}{after}")
+    };
+    let before = std::fs::read_to_string(lab.gateway(Site::A).configuration()).expect("a configuration");
+    edit(&mut lab, Site::A, |_| replaced(&before, false));
+    let refused = String::from_utf8_lossy(&reload(&mut lab, Site::A).stderr).into_owned();
+    assert!(refused.contains("previous_private_key"), "{refused}");
+    edit(&mut lab, Site::A, |_| replaced(&before, true));
+    assert!(reload(&mut lab, Site::A).status.success(), "the old key is kept");
+
+    let of = |lab: &Lab, site, key: &str| scene::peer(lab, site)["session"][key].as_str().map(str::to_owned);
+    assert_ne!(of(&lab, Site::A, "own_key").as_ref(), Some(&public), "the peer does not know it yet");
+    edit(&mut lab, Site::B, |text| {
+        text.edited("public_key = ", &format!("next_public_key = \"{public}\"\npublic_key = "))
+    });
+    assert!(reload(&mut lab, Site::B).status.success(), "another key for the peer");
+    wait_until("a session with the new key", || {
+        of(&lab, Site::A, "own_key").as_ref() == Some(&public)
+            && of(&lab, Site::B, "peer_key").as_ref() == Some(&public)
+    });
+    // The old one goes, at both ends.
+    edit(&mut lab, Site::B, |text| {
+        let lines = text.lines().filter(|line| !line.starts_with("public_key"));
+        lines.map(|line| format!("{line}\n")).collect::<String>().edited("next_public_key", "public_key")
+    });
+    edit(&mut lab, Site::A, |_| replaced(&before, false));
+    for site in [Site::B, Site::A] {
+        let answer = reload(&mut lab, site);
+        assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    }
+    scene::assert_complete(&scene::finish(stream));
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use ipnet::Ipv6Net;
 use sidestep_mt6d::config::{NodeConfig, PeerConfig};
-use sidestep_mt6d::keys::{PrivateKey, PublicKey};
+use sidestep_mt6d::keys::{PrivateKey, PublicKey, PublicPair};
 use sidestep_mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time};
 
 use super::path::{Firewall, Translator};
@@ -61,7 +61,7 @@ pub(crate) struct Site {
     pub(crate) node: Option<Node>,
     pub(crate) threads: Threads,
     pub(crate) clock: Clock,
-    pub(crate) memory: HashMap<PublicKey, PeerMemory>,
+    pub(crate) memory: HashMap<PublicPair, PeerMemory>,
     pub(crate) suspended: bool,
     /// How long opening a socket takes, in microseconds.
     pub(crate) opening: (u64, u64),
@@ -104,6 +104,7 @@ impl Site {
         Site {
             config: NodeConfig {
                 private_key: PrivateKey::from_bytes(key),
+                previous_key: None,
                 hop_prefix,
                 link_mtu: 1500,
                 hardware_aes: true,
