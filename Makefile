@@ -196,7 +196,11 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
 	compgen -G '$(DESTDIR)$(SYSCONFDIR)/sidestep/*.toml' > /dev/null || \
 		install -m 0600 examples/site-a.toml $(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)
-	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || systemctl daemon-reload
+	@# The group that may look, and the folder for its sockets.
+	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sidestep.conf
+	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sidestep.conf
+	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || \
+		{ systemd-sysusers sidestep.conf && systemd-tmpfiles --create sidestep.conf && systemctl daemon-reload; }
 
 # Where gdb looks, with PREFIX=/usr
 DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
@@ -213,4 +217,5 @@ uninstall: ## removes what install put there; configurations stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(DEBUG) \
 		$(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) \
 		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
+		$(addprefix $(DESTDIR)$(PREFIX)/lib/,sysusers.d/sidestep.conf tmpfiles.d/sidestep.conf) \
 		$(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)

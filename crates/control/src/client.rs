@@ -7,11 +7,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::message::Reply;
-use crate::path::is_of_no_tunnel;
+use crate::path::{folder_of_readers, is_of_no_tunnel, socket_of_readers};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -31,7 +31,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The user may not use the socket.
-    #[error("only the owner of {} may use it: try again with sudo", .0.display())]
+    #[error("only the owner of {} may use it, and the group sidestep may look: try again with sudo", .0.display())]
     Denied(PathBuf),
     /// There is no socket to be found.
     #[error("no tunnel is up: no socket of one is in {} (`sidestep status` shows a gateway)", .0.display())]
@@ -105,10 +105,23 @@ pub fn ask(path: &Path, request: &impl Serialize) -> Result<Value, Error> {
 
 /// The same, with another time that the answer may take.
 pub fn ask_within(path: &Path, request: &impl Serialize, patience: Duration) -> Result<Value, Error> {
-    let mut stream = UnixStream::connect(path).map_err(|source| match source.kind() {
-        io::ErrorKind::PermissionDenied => Error::Denied(path.to_owned()),
-        _ => Error::NotRunning { path: path.to_owned(), source },
-    })?;
+    ask_for(path, request, patience)
+}
+
+/// The same, for an answer of this type: a large one is read once.
+pub fn ask_for<T: DeserializeOwned>(
+    path: &Path,
+    request: &impl Serialize,
+    patience: Duration,
+) -> Result<T, Error> {
+    /// [`Reply`](crate::Reply), with what is expected of it.
+    #[derive(Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    enum Expected<T> {
+        Ok(T),
+        Error(String),
+    }
+    let mut stream = connect(path)?;
     let answer = exchange(&mut stream, request, patience).map_err(|source| {
         let path = path.to_owned();
         match source.kind() {
@@ -118,10 +131,27 @@ pub fn ask_within(path: &Path, request: &impl Serialize, patience: Duration) -> 
         }
     })?;
     match serde_json::from_slice(&answer) {
-        Ok(Reply::Ok(value)) => Ok(value),
-        Ok(Reply::Error(message)) => Err(Error::Refused(message)),
+        Ok(Expected::Ok(value)) => Ok(value),
+        Ok(Expected::Error(message)) => Err(Error::Refused(message)),
         Err(source) => Err(Error::Malformed { path: path.to_owned(), source }),
     }
+}
+
+/// Connects; whoever may not use the socket uses the one for those who may only look.
+fn connect(path: &Path) -> Result<UnixStream, Error> {
+    let error = match UnixStream::connect(path) {
+        Ok(stream) => return Ok(stream),
+        Err(source) if source.kind() != io::ErrorKind::PermissionDenied => {
+            return Err(Error::NotRunning { path: path.to_owned(), source });
+        }
+        Err(_) => Error::Denied(path.to_owned()),
+    };
+    let Some(readers) = socket_of_readers(path) else { return Err(error) };
+    UnixStream::connect(&readers).map_err(|source| match source.kind() {
+        io::ErrorKind::PermissionDenied => error,
+        io::ErrorKind::NotFound if path.exists() || !readers.parent().is_some_and(Path::is_dir) => error,
+        _ => Error::NotRunning { path: readers, source },
+    })
 }
 
 fn exchange(stream: &mut UnixStream, request: &impl Serialize, patience: Duration) -> io::Result<Vec<u8>> {
@@ -143,7 +173,17 @@ fn exchange(stream: &mut UnixStream, request: &impl Serialize, patience: Duratio
 
 /// All sockets of tunnels in `folder`, whether or not something listens there; none if it cannot be read.
 pub fn sockets(folder: &Path) -> Vec<PathBuf> {
-    std::fs::read_dir(folder).map_or(Vec::new(), of_tunnels)
+    entries(folder).map_or(Vec::new(), of_tunnels)
+}
+
+/// Those of the folder, or of the one beside it for who may only look.
+fn entries(folder: &Path) -> io::Result<std::fs::ReadDir> {
+    std::fs::read_dir(folder).or_else(|error| match folder_of_readers(folder) {
+        Some(readers) if error.kind() == io::ErrorKind::PermissionDenied => {
+            std::fs::read_dir(readers).map_err(|_| error)
+        }
+        _ => Err(error),
+    })
 }
 
 fn of_tunnels(entries: std::fs::ReadDir) -> Vec<PathBuf> {
@@ -159,7 +199,7 @@ fn of_tunnels(entries: std::fs::ReadDir) -> Vec<PathBuf> {
 
 /// The only socket in `folder`, or the only one that something listens on.
 pub fn find(folder: &Path) -> Result<PathBuf, Error> {
-    let entries = match std::fs::read_dir(folder) {
+    let entries = match entries(folder) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(Error::NoSocket(folder.to_owned()));

@@ -1,10 +1,18 @@
 //! What is asked on the socket, and how it is answered.
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// What is answered by one that ends.
 pub const ENDING: &str = "the daemon is shutting down";
+
+/// What is asked of a daemon. Each request says of itself whether it changes anything: there is no other list of those that
+/// members of the group may use.
+pub trait Ask: DeserializeOwned {
+    /// Whether it is answered and nothing else comes of it.
+    fn only_looks(&self) -> bool;
+}
 
 /// What a client can ask for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +26,9 @@ pub enum Request {
         #[serde(default)]
         after: u64,
     },
+    /// What the firewall has counted, of all its rules: [`Firewall`](crate::router_status::Firewall), or null where none is
+    /// applied. Only a gateway knows.
+    Firewall,
     /// Try to reach a peer, if there is no session with it.
     Reach {
         /// Its configured name.
@@ -38,6 +49,20 @@ pub enum Request {
         /// Milliseconds that are added to the wall clock.
         ms: i64,
     },
+}
+
+impl Ask for Request {
+    fn only_looks(&self) -> bool {
+        match self {
+            Request::Show | Request::Events { .. } | Request::Firewall => true,
+            // Reaching sends datagrams.
+            Request::Reach { .. }
+            | Request::Reload { .. }
+            | Request::Confirm
+            | Request::Down
+            | Request::TestClockOffset { .. } => false,
+        }
+    }
 }
 
 impl Reply {

@@ -6,12 +6,39 @@ use std::path::{Path, PathBuf};
 
 /// Where the sockets are.
 pub const FOLDER: &str = "/run/sidestep";
+/// What the name of a folder for sockets is followed by in that of the folder beside it, for those who may only look.
+const READERS: &str = "-read";
 /// What names of script hosts' sockets begin with; the number of a network namespace follows.
 const SCRIPTS: &str = "scripts-";
 /// How the names of PF_KEY sockets end.
 const KEYS: &str = "key";
 /// Likewise of gateways'.
 const GATEWAY: &str = "gateway-";
+
+/// The folders that a daemon writes to for this control socket and those of its namespace.
+pub fn folders_of(socket: &Path) -> Vec<PathBuf> {
+    let mut folders = vec![PathBuf::from(FOLDER), socket.parent().unwrap_or(socket).to_owned()];
+    let readers: Vec<_> = folders.iter().filter_map(|folder| folder_of_readers(folder)).collect();
+    folders.extend(readers.into_iter().filter(|folder| folder.is_dir()));
+    folders
+}
+
+/// Whether there is this socket, or, for those who may not see it, the one beside it.
+pub fn is_there(socket: &Path) -> bool {
+    socket.exists() || socket_of_readers(socket).is_some_and(|socket| socket.exists())
+}
+
+/// The folder for those who may only look, beside that of the sockets.
+pub(crate) fn folder_of_readers(folder: &Path) -> Option<PathBuf> {
+    let mut name = folder.file_name()?.to_owned();
+    name.push(READERS);
+    Some(folder.with_file_name(name))
+}
+
+/// The socket in it that belongs to this one.
+pub(crate) fn socket_of_readers(socket: &Path) -> Option<PathBuf> {
+    Some(folder_of_readers(socket.parent()?)?.join(socket.file_name()?))
+}
 
 /// The socket of the script host of this thread's network namespace.
 ///
@@ -60,11 +87,16 @@ fn of_session(user: nix::unistd::Uid) -> io::Result<PathBuf> {
 
 /// Whether a socket is a script host's or a gateway's, by its name, rather than a tunnel's.
 pub(crate) fn is_of_no_tunnel(path: &Path) -> bool {
-    is_numbered(path, SCRIPTS) || is_of_gateway(path)
+    is_of_scripts(path) || is_of_gateway(path)
+}
+
+/// Whether a socket is a script host's, by its name.
+pub fn is_of_scripts(path: &Path) -> bool {
+    is_numbered(path, SCRIPTS)
 }
 
 /// Whether a socket is a gateway's, by its name.
-pub(crate) fn is_of_gateway(path: &Path) -> bool {
+pub fn is_of_gateway(path: &Path) -> bool {
     is_numbered(path, GATEWAY)
 }
 

@@ -3,23 +3,21 @@
 use std::fs::DirBuilder;
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bind, socket};
-use nix::sys::stat::{Mode, umask};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
+use tracing::warn;
 
-use crate::message::{ENDING, Reply, Request};
-use crate::path::is_of_gateway;
+use crate::listen::{listen_privately, listen_to_readers, remove_stale_socket};
+use crate::message::{Ask, ENDING, Reply, Request};
 use crate::tunnel_status::Status;
 
 /// The longest request, in bytes.
@@ -32,10 +30,6 @@ const ANSWER_TIME: Duration = Duration::from_secs(40);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a client may take to read its answer.
 const REPLY_TIME: Duration = Duration::from_secs(2);
-/// How long the socket of a daemon that was killed may still be held: by what it began to run, until that has a program of its
-/// own.
-const DYING: Duration = Duration::from_millis(500);
-
 /// A request that waits for the daemon's answer. Dropped without one, the client is told that the daemon is shutting down.
 #[derive(Debug)]
 pub struct Call<R = Request> {
@@ -64,66 +58,99 @@ impl<R> Call<R> {
     }
 }
 
-/// The listening socket, served by a thread of its own. Dropping it ends the thread and removes the socket.
+/// The listening sockets, each served by a thread of its own. Dropping it ends the threads and removes the sockets.
 #[derive(Debug)]
 pub struct Server {
-    path: PathBuf,
-    /// Device and inode of the socket file, to remove no other.
-    identity: (u64, u64),
-    /// The listening socket once more: shutting it down wakes the thread from `accept`.
-    listener: UnixStream,
+    own: Listening,
+    /// The socket for those who may only look.
+    _readers: Option<Listening>,
     /// What still waits for an answer is told that the daemon is ending.
     ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
     /// Listens at `path`, whose folder is made if need be. The file of a daemon that has died is replaced; where one
-    /// answers, or something else than a socket is, this fails with a message that names the path.
+    /// answers, or something else than a socket is, this fails with a message that names the path. Where there is a folder
+    /// for those who may only look, it listens there, too.
     ///
-    /// `deliver` is called on the server's thread for each request: it hands the call to the daemon's thread
-    /// (a channel and whatever wakes it) and returns at once.
-    pub fn start<R: DeserializeOwned>(
-        path: &Path,
-        deliver: impl FnMut(Call<R>) + Send + 'static,
-    ) -> io::Result<Server> {
+    /// `deliver` is called on a thread of the server for each request, when the one before has been answered: it hands the
+    /// call to the daemon's thread (a channel and whatever wakes it) and returns at once.
+    pub fn start<R: Ask>(path: &Path, deliver: impl FnMut(Call<R>) + Send + 'static) -> io::Result<Server> {
         let about_path =
             |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
             DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about_path)?;
         }
         remove_stale_socket(path)?;
-        let listener = listen_privately(path).map_err(about_path)?;
-        let metadata = std::fs::symlink_metadata(path).map_err(about_path)?;
-        let waker = UnixStream::from(OwnedFd::from(listener.try_clone().map_err(about_path)?));
         let ended = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ended);
-        let thread = std::thread::Builder::new()
-            .name("control".into())
-            .spawn(move || serve(&listener, deliver, &seen))?;
-        Ok(Server {
-            path: path.to_owned(),
-            identity: (metadata.dev(), metadata.ino()),
-            listener: waker,
-            ended,
-            thread: Some(thread),
-        })
+        let deliver = Arc::new(Mutex::new(deliver));
+        let start = |path: &Path, listener: UnixListener, only_owner: Option<&Path>| {
+            let (deliver, seen) = (Arc::clone(&deliver), Arc::clone(&ended));
+            let only_owner = only_owner.map(Path::to_owned);
+            Listening::start(path, listener, move |listener| {
+                serve(listener, &deliver, &seen, only_owner.as_deref());
+            })
+        };
+        let own =
+            listen_privately(path).and_then(|listener| start(path, listener, None)).map_err(about_path)?;
+        let readers = listen_to_readers(path)
+            .and_then(|found| found.map(|(at, listener)| start(&at, listener, Some(path))).transpose())
+            .unwrap_or_else(|error| {
+                warn!("only the owner of {} can ask: {error}", path.display());
+                None
+            });
+        Ok(Server { own, _readers: readers, ended })
     }
 
     /// Where it listens.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.own.path
     }
 }
 
 impl Drop for Server {
+    fn drop(&mut self) {
+        // Before its threads are waited for.
+        self.ended.store(true, Relaxed);
+    }
+}
+
+/// A listening socket and its thread.
+#[derive(Debug)]
+struct Listening {
+    path: PathBuf,
+    /// Device and inode of the socket file, to remove no other.
+    identity: (u64, u64),
+    /// The listening socket once more: shutting it down wakes the thread from `accept`.
+    listener: UnixStream,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Listening {
+    fn start(
+        path: &Path,
+        listener: UnixListener,
+        serve: impl FnOnce(&UnixListener) + Send + 'static,
+    ) -> io::Result<Self> {
+        let metadata = std::fs::symlink_metadata(path)?;
+        let waker = UnixStream::from(OwnedFd::from(listener.try_clone()?));
+        let thread = std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener))?;
+        Ok(Listening {
+            path: path.to_owned(),
+            identity: (metadata.dev(), metadata.ino()),
+            listener: waker,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Listening {
     fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path).is_ok_and(|m| (m.dev(), m.ino()) == self.identity);
         if ours {
             // In a folder that the daemon may no longer write to, the file stays; the next start replaces it.
             let _ = std::fs::remove_file(&self.path);
         }
-        self.ended.store(true, Relaxed);
         if self.listener.shutdown(Shutdown::Both).is_ok()
             && let Some(thread) = self.thread.take()
         {
@@ -132,64 +159,20 @@ impl Drop for Server {
     }
 }
 
-/// A listening socket that its owner alone may use, from the first moment. By the umask, since a confined process may not
-/// change modes: it is the whole process's, so a file that another thread makes meanwhile is for its owner alone too.
-pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
-    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    let socket = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    let address = UnixAddr::new(path)?;
-    let bound = {
-        let _guard = ONE_AT_A_TIME.lock();
-        let before = umask(Mode::S_IXUSR | Mode::S_IRWXG | Mode::S_IRWXO);
-        let bound = bind(socket.as_raw_fd(), &address);
-        umask(before);
-        bound
-    };
-    bound?;
-    nix::sys::socket::listen(&socket, Backlog::MAXCONN)?;
-    Ok(socket.into())
-}
-
-/// Removes the socket of a daemon that has died.
-///
-/// # Errors
-/// Where one answers, or something else than a socket is. Who takes over what belongs to the socket, as the journal beside
-/// it, asks this first: [`Server::start`] comes later.
-pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
-    let Ok(metadata) = std::fs::symlink_metadata(path) else { return Ok(()) };
-    let shown = path.display();
-    let taken = |what: String| Err(io::Error::new(io::ErrorKind::AddrInUse, what));
-    if !metadata.file_type().is_socket() {
-        return taken(format!(
-            "{shown} exists and is not a socket: remove it, or choose another socket with --socket"
-        ));
-    }
-    let deadline = Instant::now() + DYING;
-    let mut answer = UnixStream::connect(path);
-    while answer.is_ok() && Instant::now() < deadline {
-        std::thread::sleep(LOOK_EVERY);
-        answer = UnixStream::connect(path);
-    }
-    match answer {
-        Ok(_) => {
-            let remedy = if is_of_gateway(path) {
-                "stop it: a network namespace has only one gateway"
-            } else {
-                "stop it, or choose another socket with --socket"
-            };
-            taken(format!("another sidestep answers on {shown}: {remedy}"))
-        }
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        Err(error) => Err(io::Error::new(error.kind(), format!("{shown}: {error}"))),
-    }
-}
-
-fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(Call<R>), ended: &AtomicBool) {
+/// `only_owner` is the socket for what changes something, where this one is not.
+fn serve<R: Ask>(
+    listener: &UnixListener,
+    deliver: &Mutex<impl FnMut(Call<R>)>,
+    ended: &AtomicBool,
+    only_owner: Option<&Path>,
+) {
     loop {
         match listener.accept() {
+            // Those who wait when it is shut down still come, and would be waited for one by one.
+            Ok(_) if ended.load(Relaxed) => return,
             Ok((stream, _)) => {
                 // A client that fails is its own affair.
-                let _ = serve_one(&stream, &mut deliver, ended);
+                let _ = serve_one(&stream, deliver, ended, only_owner);
             }
             // Shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -199,19 +182,27 @@ fn serve<R: DeserializeOwned>(listener: &UnixListener, mut deliver: impl FnMut(C
     }
 }
 
-fn serve_one<R: DeserializeOwned>(
+fn serve_one<R: Ask>(
     stream: &UnixStream,
-    deliver: &mut impl FnMut(Call<R>),
+    deliver: &Mutex<impl FnMut(Call<R>)>,
     ended: &AtomicBool,
+    only_owner: Option<&Path>,
 ) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
-        Ok(line) => match serde_json::from_slice(&line) {
-            Ok(request) => {
+        Ok(line) => match (serde_json::from_slice::<R>(&line), only_owner) {
+            (Ok(request), Some(socket)) if !request.only_looks() => Answer::Reply(Reply::Error(format!(
+                "the group sidestep may look and change nothing: only the owner of {} may ask for that, so try again with sudo",
+                socket.display()
+            ))),
+            (Ok(request), _) => {
                 let (answer, answered) = sync_channel(1);
+                // One question at a time, at both sockets together: what the daemon relies on. (One that has panicked there has
+                // left nothing half done: it only hands on.)
+                let mut deliver = deliver.lock().unwrap_or_else(PoisonError::into_inner);
                 deliver(Call { request, answer });
                 wait(&answered, ended)
             }
-            Err(error) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
+            (Err(error), _) => Answer::Reply(Reply::Error(format!("not a request: {error}"))),
         },
         Err(error) if error.kind() == io::ErrorKind::InvalidData => {
             Answer::Reply(Reply::Error(error.to_string()))
@@ -310,7 +301,7 @@ mod tests {
         std::thread::spawn(move || {
             for call in received {
                 let reply = match call.request {
-                    Request::Show | Request::Events { .. } | Request::Reach { .. } => {
+                    Request::Show | Request::Events { .. } | Request::Firewall | Request::Reach { .. } => {
                         Reply::Ok(json!({"version": "0"}))
                     }
                     Request::Reload { .. } | Request::Confirm => Reply::Error("the file is wrong".into()),
@@ -370,47 +361,6 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_daemon_that_is_dying_is_waited_for() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mt6d0.sock");
-        let held = UnixListener::bind(&path).unwrap();
-        let held = std::thread::spawn(move || {
-            std::thread::sleep(2 * LOOK_EVERY);
-            drop(held);
-        });
-        remove_stale_socket(&path).unwrap();
-        assert!(!path.exists());
-        held.join().unwrap();
-    }
-
-    #[test]
-    fn a_second_gateway_is_told_that_there_is_one() {
-        let folder = tempfile::tempdir().unwrap();
-        let said = |name: &str| {
-            let path = folder.path().join(name);
-            let _first = UnixListener::bind(&path).unwrap();
-            remove_stale_socket(&path).unwrap_err().to_string()
-        };
-        let gateway = said("gateway-4026531840.sock");
-        assert!(gateway.ends_with("stop it: a network namespace has only one gateway"), "{gateway}");
-        for tunnel in ["gateway-home.sock", "mt6d0.sock"] {
-            assert!(said(tunnel).ends_with("or choose another socket with --socket"), "{tunnel}");
-        }
-    }
-
-    /// Whatever the mode of new files is, and at no time: between `bind` and a change of mode somebody could connect.
-    #[test]
-    fn the_socket_is_made_for_its_owner_alone() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mt6d0.sock");
-        let before = nix::sys::stat::umask(Mode::empty());
-        let listener = listen_privately(&path);
-        nix::sys::stat::umask(before);
-        let _listener = listener.unwrap();
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    }
-
-    #[test]
     fn what_is_no_socket_is_left_alone() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("mt6d0.sock");
@@ -445,6 +395,73 @@ mod tests {
             find(folder.path()).unwrap_err().to_string(),
             "several tunnels are up: name one of them: one, two"
         );
+    }
+
+    /// The folder for those who may only look, beside that of the socket, as the package makes it.
+    fn folder_of_readers(folder: &Path, mode: u32) -> PathBuf {
+        let readers = folder.join("run-read");
+        std::fs::create_dir(&readers).unwrap();
+        std::fs::set_permissions(&readers, std::fs::Permissions::from_mode(mode)).unwrap();
+        readers
+    }
+
+    #[test]
+    fn who_may_only_look_changes_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let readers = folder_of_readers(folder.path(), 0o2750);
+        let (server, path) = daemon(folder.path());
+        let look = readers.join("mt6d0.sock");
+        assert_eq!(look.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        for request in [Request::Show, Request::Events { after: 0 }, Request::Firewall] {
+            assert_eq!(ask(&look, &request).unwrap(), json!({"version": "0"}));
+        }
+        let changes = [
+            Request::Reach { peer: "site-b".into() },
+            Request::Reload { confirm_ms: None },
+            Request::Confirm,
+            Request::Down,
+            Request::TestClockOffset { ms: 1 },
+        ];
+        for request in changes {
+            let refused = ask(&look, &request).unwrap_err().to_string();
+            assert!(refused.starts_with("the group sidestep may look"), "{request:?}: {refused}");
+        }
+        // Whoever holds one socket up does not hold up the other.
+        let _stuck = [&look; 8].map(|path| UnixStream::connect(path).unwrap());
+        let began = Instant::now();
+        assert!(ask(&path, &Request::Show).is_ok());
+        assert!(began.elapsed() < REQUEST_TIME, "{:?}", began.elapsed());
+        drop(server);
+        assert!(began.elapsed() < 8 * REQUEST_TIME, "the end waits for each of them: {:?}", began.elapsed());
+        assert!(!look.exists() && !path.exists());
+    }
+
+    #[test]
+    fn after_a_crash_the_socket_for_those_who_may_only_look_is_made_anew() {
+        let folder = tempfile::tempdir().unwrap();
+        let readers = folder_of_readers(folder.path(), 0o2750);
+        let look = readers.join("mt6d0.sock");
+        drop(UnixListener::bind(&look).unwrap());
+        let (_server, path) = daemon(folder.path());
+        assert!(ask(&look, &Request::Show).is_ok());
+        // A second one does not take it away.
+        assert!(Server::start(&path, drop::<Call>).is_err());
+        assert!(ask(&look, &Request::Show).is_ok());
+    }
+
+    #[test]
+    fn without_a_folder_of_its_own_for_those_who_may_only_look_there_is_no_socket_for_them() {
+        let folder = tempfile::tempdir().unwrap();
+        let (server, path) = daemon(folder.path());
+        assert!(!folder.path().join("run-read").exists());
+        assert!(ask(&path, &Request::Show).is_ok());
+        drop(server);
+        // Others could put a socket of theirs there.
+        let readers = folder_of_readers(folder.path(), 0o2770);
+        let (_server, path) = daemon(folder.path());
+        assert!(!readers.join("mt6d0.sock").exists());
+        assert!(ask(&path, &Request::Show).is_ok());
     }
 
     #[test]

@@ -196,8 +196,7 @@ mod system_calls {
         libc::SYS_chown,
         #[cfg(target_arch = "x86_64")]
         libc::SYS_lchown,
-        // Namespaces and file systems.
-        libc::SYS_unshare,
+        // Namespaces (unshare and clone: below) and file systems.
         libc::SYS_setns,
         libc::SYS_chroot,
         libc::SYS_pivot_root,
@@ -275,6 +274,12 @@ mod system_calls {
             filter.extend([unless(libc::BPF_JEQ, *number as u32, 1), refuse(libc::EPERM)]);
         }
         filter.extend([
+            // Only an umask of a thread's own.
+            unless(libc::BPF_JEQ, libc::SYS_unshare as u32, 4),
+            load(FIRST_ARGUMENT),
+            jump(libc::BPF_JEQ, libc::CLONE_FS as u32, 1, 0),
+            refuse(libc::EPERM),
+            allow,
             // Its flags are out of reach; a C library then calls clone.
             unless(libc::BPF_JEQ, libc::SYS_clone3 as u32, 1),
             refuse(libc::ENOSYS),
@@ -315,10 +320,14 @@ mod system_calls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::sched::CloneFlags;
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
     use std::fs;
     use std::io::ErrorKind;
     use std::process::Command;
+
+    /// linux/sched.h; of clone(2) it is no flag.
+    const CLONE_NEWTIME: libc::c_int = 0x80;
 
     /// Without a terminal the kernel would say so (ENOTTY).
     fn types_into_its_terminal() -> nix::Result<()> {
@@ -353,7 +362,13 @@ mod tests {
                     assert!(!touch.arg(other.path().join("file")).output().unwrap().status.success());
                 }
                 if !missing.contains(&"seccomp") {
-                    assert!(denied(nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWUTS)));
+                    let unshare =
+                        |flags| std::thread::spawn(move || nix::sched::unshare(flags)).join().unwrap();
+                    assert!(denied(unshare(CloneFlags::CLONE_NEWUTS)));
+                    assert!(denied(unshare(CloneFlags::from_bits_retain(CLONE_NEWTIME))));
+                    assert!(denied(unshare(CloneFlags::CLONE_FS | CloneFlags::CLONE_NEWNS)));
+                    // A thread may have an umask of its own.
+                    unshare(CloneFlags::CLONE_FS).unwrap();
                     assert!(denied(nix::unistd::chown(&folder, None, None)));
                     let mode = std::os::unix::fs::PermissionsExt::from_mode(0o777);
                     let refused = fs::set_permissions(other.path(), mode).unwrap_err();

@@ -490,6 +490,13 @@ impl Router {
                 }
                 return;
             }
+            Request::Firewall => {
+                let answer = move || call.answer(traffic::firewall_in_full());
+                if let Err(error) = std::thread::Builder::new().name("firewall".into()).spawn(answer) {
+                    warn!("cannot report what the firewall has counted: {error}");
+                }
+                return;
+            }
             Request::Events { after } => Reply::of(&events::since(after)),
             Request::Reach { .. } => Reply::Error("a gateway has no peers: give the tunnel's name".to_owned()),
             Request::Reload { .. } | Request::Confirm => Reply::Error(

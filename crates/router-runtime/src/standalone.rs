@@ -1,6 +1,6 @@
 //! A gateway without a tunnel: the program's main thread, which reads the configuration again when it is asked to.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -80,7 +80,8 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
 /// # Errors
 /// Where a folder cannot be made, or the kernel refuses.
 pub fn confine(options: &RunOptions, socket: &Path) -> linux::Result<()> {
-    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(socket), &options.state_dir];
+    let folders = control::folders_of(socket);
+    let folders = folders.iter().chain([&options.state_dir]).map(PathBuf::as_path);
     for missing in linux::confine::confine(folders)? {
         info!("this kernel has no {missing}: the daemon is confined without it");
     }

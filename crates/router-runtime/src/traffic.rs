@@ -8,8 +8,8 @@ use ipnet::IpNet;
 use linux::conntrack::{self, Connection};
 
 use crate::firewall::{Count, Counts};
-use control::Request;
 use control::router_status::{Fallback, Firewall, Peer, Rule, Status, Talker};
+use control::{Reply, Request};
 
 /// So many rules, and hosts, are told.
 const MOST_RULES: usize = 5;
@@ -28,7 +28,7 @@ impl Sources {
     /// Adds what they say. That takes as long as `nft` lists the firewall, so it is no work for the gateway's thread.
     pub(super) fn add_to(&self, status: &mut Status) {
         match Counts::read() {
-            Ok(counts) => status.firewall = counts.as_ref().map(firewall),
+            Ok(counts) => status.firewall = counts.as_ref().map(|counts| firewall(counts, MOST_RULES)),
             Err(error) => {
                 status.problems.push(format!("the firewall's counters cannot be read: {error}"));
             }
@@ -60,7 +60,15 @@ impl Sources {
     }
 }
 
-fn firewall(counts: &Counts) -> Firewall {
+/// What the firewall has counted, of all rules that have counted something.
+pub(super) fn firewall_in_full() -> Reply {
+    match Counts::read() {
+        Ok(counts) => Reply::of(&counts.as_ref().map(|counts| firewall(counts, usize::MAX))),
+        Err(error) => Reply::Error(format!("the firewall's counters cannot be read: {error}")),
+    }
+}
+
+fn firewall(counts: &Counts, most_rules: usize) -> Firewall {
     use router::firewall::Verdict;
     let with = |verdict| move |count: &&Count| count.verdict == Some(verdict);
     let all = || counts.rules.values().chain(counts.defaults.values());
@@ -69,7 +77,7 @@ fn firewall(counts: &Counts) -> Firewall {
     let text = |count: &Count| count.verdict.map(|verdict| verdict.to_string());
     let mut rules: Vec<_> = counts.rules.iter().filter(|(_, count)| count.packets > 0).collect();
     rules.sort_by_key(|(number, count)| (std::cmp::Reverse(count.packets), **number));
-    let rules = rules.into_iter().take(MOST_RULES).map(|(number, count)| Rule {
+    let rules = rules.into_iter().take(most_rules).map(|(number, count)| Rule {
         number: *number,
         verdict: text(count),
         packets: count.packets,

@@ -32,7 +32,7 @@ mod worker;
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
@@ -128,8 +128,8 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     if life.background {
         process::new_session()?;
     }
-    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(socket)];
-    for missing in linux::confine::confine(folders)? {
+    let folders = control::folders_of(socket);
+    for missing in linux::confine::confine(folders.iter().map(PathBuf::as_path))? {
         info!("this kernel has no {missing}: the script host is confined without it");
     }
     // The last two are for scripts in the kernel.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use config::attachment::Attachment;
-use control::Error;
+use control::{Ask, Error};
 
 /// Asks the host that listens at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value, Error> {
@@ -57,6 +57,20 @@ pub enum Request {
         /// The script.
         id: u32,
     },
+}
+
+impl Ask for Request {
+    fn only_looks(&self) -> bool {
+        match self {
+            Request::List | Request::Logs { .. } | Request::Events { .. } => true,
+            // A packet that was followed is what somebody sent, and whoever asks takes it away from who asked for it.
+            Request::Load { .. }
+            | Request::Unload { .. }
+            | Request::Reload { .. }
+            | Request::Trace { .. }
+            | Request::Traced { .. } => false,
+        }
+    }
 }
 
 /// All scripts. The field names are a contract.

@@ -245,7 +245,9 @@ impl Drop for Host {
 
 /// Whether a host listens at `socket`.
 pub fn answers(socket: &Path) -> bool {
-    std::os::unix::net::UnixStream::connect(socket).is_ok()
+    let connected = std::os::unix::net::UnixStream::connect(socket);
+    // Whoever may only look, or not even that, is told so by it.
+    !connected.is_err_and(|error| error.kind() != std::io::ErrorKind::PermissionDenied)
 }
 
 /// Waits until a host that was started answers.

@@ -264,10 +264,10 @@ impl Daemon {
 
     /// The same, or the socket of this namespace's gateway: where no tunnel is, or where it is asked for.
     fn path_or_gateway(self) -> Result<PathBuf, control::Error> {
-        let gateway = control::socket_of_gateway().ok().filter(|socket| socket.exists());
+        let gateway = control::socket_of_gateway().ok().filter(|socket| control::is_there(socket));
         let is_asked_for = self.tunnel.as_deref() == Some("gateway");
         match (self.path(), gateway) {
-            (Ok(path), Some(gateway)) if is_asked_for && !path.exists() => Ok(gateway),
+            (Ok(path), Some(gateway)) if is_asked_for && !control::is_there(&path) => Ok(gateway),
             (Err(control::Error::NoSocket(_)), Some(gateway)) => Ok(gateway),
             (result, _) => result,
         }

@@ -81,7 +81,7 @@ fn read(socket: &Path, shown: &mut BTreeMap<PathBuf, (u64, u64)>) -> Result<Vec<
 fn all() -> Vec<PathBuf> {
     let mut sockets = control::sockets(control::FOLDER.as_ref());
     let others = [control::socket_of_gateway(), control::socket_of_scripts()];
-    sockets.extend(others.into_iter().flatten().filter(|socket| socket.exists()));
+    sockets.extend(others.into_iter().flatten().filter(|socket| control::is_there(socket)));
     sockets.sort();
     sockets
 }

@@ -52,7 +52,9 @@ const CLOSING: &str = r"
 Configuration of the service sidestep@NAME.
 .TP
 /run/sidestep/NAME.sock
-Control socket of the running daemon of tunnel NAME, for its owner alone. A request is one line of JSON, like
+Control socket of the running daemon of tunnel NAME, for its owner alone;
+.I /run/sidestep-read/NAME.sock
+is for the group sidestep and answers what changes nothing. A request is one line of JSON, like
 {\(dqcommand\(dq:\(dqshow\(dq}; the answer is one JSON document, {\(dqok\(dq:\|.\|.\|.} or {\(dqerror\(dq:\(dq\|.\|.\|.\(dq}.
 .TP
 /var/lib/sidestep

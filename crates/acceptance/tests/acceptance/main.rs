@@ -13,6 +13,7 @@ mod hostile;
 mod ike;
 mod ipsec;
 mod onboarding;
+mod onlookers;
 mod promises;
 mod reference;
 mod router;

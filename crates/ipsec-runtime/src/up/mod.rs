@@ -87,13 +87,13 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     }
     carried::refuse(&config)?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.name));
-    let folders = [Path::new(control::FOLDER), socket.parent().unwrap_or(&socket)];
-    for missing in linux::confine::confine(folders)? {
+    let folders = control::folders_of(&socket);
+    for missing in linux::confine::confine(folders.iter().map(PathBuf::as_path))? {
         info!("this kernel has no {missing}: the daemon is confined without it");
     }
     // Who holds what is beside the socket is the one who answers there.
     control::remove_stale_socket(&socket)?;
-    let sockets = match open(&config, folders) {
+    let sockets = match open(&config, &folders) {
         Ok(sockets) => sockets,
         Err(error) => {
             // Who is up already, under this name or another, may carry the same: it goes on.
@@ -190,7 +190,7 @@ pub fn up(options: &UpOptions, signals: &Signals, config: IpsecConfig) -> Result
     result.and(ended.map_err(Error::from))
 }
 
-fn open(config: &IpsecConfig, folders: [&Path; 2]) -> Result<Sockets, Error> {
+fn open(config: &IpsecConfig, folders: &[PathBuf]) -> Result<Sockets, Error> {
     let sockets = Sockets::open(config.local, config.ports);
     Ok(sockets.map_err(|error| ports::taken(error, config, folders))?.with_raw(config.local)?)
 }

@@ -1,7 +1,7 @@
 //! Who has the ports of IKE, where they are taken.
 
 use std::os::unix::fs::MetadataExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use config::ipsec::IpsecConfig;
@@ -14,7 +14,7 @@ use crate::error::Error;
 const ASK_OTHERS: Duration = Duration::from_secs(1);
 
 /// Who has the ports, if somebody has them.
-pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: [&Path; 2]) -> Error {
+pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: &[PathBuf]) -> Error {
     if error.kind() != std::io::ErrorKind::AddrInUse {
         return error.into();
     }

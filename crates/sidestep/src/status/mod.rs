@@ -39,7 +39,7 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<()
 fn of_this_machine() -> Result<PathBuf, Failure> {
     let socket = control::socket_of_gateway()?;
     let tunnels = control::sockets(control::FOLDER.as_ref());
-    if socket.exists() || tunnels.is_empty() {
+    if control::is_there(&socket) || tunnels.is_empty() {
         return Ok(socket);
     }
     let names: Vec<_> =

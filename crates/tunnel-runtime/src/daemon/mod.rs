@@ -491,11 +491,12 @@ impl Daemon {
                 let peers = self.config.classic.iter().enumerate();
                 let classic =
                     peers.map(|(at, peer)| report::classic_peer(peer, self.classic.get(at))).collect();
-                // One client is served at a time, so nobody else asks.
+                // One question is asked at a time, so nobody else asks.
                 self.status_request = Some(StatusRequest { call, status, classic, place: 0 });
                 return;
             }
             Request::Events { after } => Reply::of(&events::since(after)),
+            Request::Firewall => Reply::Error("a tunnel has no firewall: ask the gateway".to_owned()),
             Request::Reach { ref peer } => match self.node.reach(peer, self.clock.now()) {
                 true => Reply::Ok(serde_json::Value::Null),
                 false => Reply::Error(format!("there is no peer {peer}, or it is of the classic profile")),
