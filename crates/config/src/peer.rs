@@ -171,7 +171,7 @@ impl Converter<'_> {
         let preshared_key = self.secret(&PRESHARED_KEY, &peer.preshared_key, &peer.preshared_key_file);
         let wants_preshared = !(peer.preshared_key.is_absent() && peer.preshared_key_file.is_absent());
         let hop_prefix = self.value(&peer.hop_prefix, value::hop_prefix);
-        let allowed_ips = self.each(&peer.allowed_ips, value::inner_prefix);
+        let allowed_ips = self.each(&peer.allowed_ips, value::allowed_prefix);
         if let Some(prefixes) = peer.allowed_ips.given().filter(|prefixes| prefixes.get_ref().is_empty()) {
             self.report(Finding::warning(
                 prefixes.span(),

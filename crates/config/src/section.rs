@@ -13,7 +13,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use zeroize::Zeroizing;
 
-use crate::key::{Absent, Key, similar};
+use crate::key::{Absent, Key, Only, similar};
 use crate::report::{Finding, Report, blank_keys};
 
 /// What the value of a key can be, as TOML has it.
@@ -290,8 +290,7 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
             _ if gone.is_some() => gone.map_or_else(String::new, |(_, instead)| (*instead).to_owned()),
             Some(key) => format!("did you mean `{}`?", key.name),
             None => {
-                let known: Vec<_> = S::KEYS.iter().map(|key| key.name).collect();
-                format!("known here: {}", known.join(", "))
+                format!("known here: {}", known(entries, S::KEYS))
             }
         };
         let title = blank_keys(&format!("unknown key `{}`", name.get_ref()));
@@ -303,6 +302,14 @@ pub(crate) fn read_entries<S: Section>(entries: &DeTable<'_>, span: Range<usize>
     }
     let place = Rc::new(Place { span, owner });
     S::fields(&mut Table { entries, place, misspelt, report })
+}
+
+/// The keys that such a table has: those of the classic profile where it says that it is of that, the others where not.
+fn known(entries: &DeTable<'_>, keys: &[Key]) -> String {
+    let profile = entries.get("profile").and_then(|profile| profile.get_ref().as_str());
+    let other = if profile == Some("classic") { Only::MovingTarget } else { Only::Classic };
+    let known: Vec<_> = keys.iter().filter(|key| key.only != Some(other)).map(|key| key.name).collect();
+    known.join(", ")
 }
 
 /// Reports that a value is of another type.

@@ -144,6 +144,30 @@ pub(crate) fn inner_prefix(text: &str) -> Result<IpNet, Problem> {
     Ok(prefix)
 }
 
+/// What means something on a link or in a machine alone. A shorter prefix, such as a default route, may contain it.
+const NOT_BEHIND_A_PEER: [(&str, &str); 7] = [
+    ("fe80::/10", "link-local addresses"),
+    ("169.254.0.0/16", "link-local addresses"),
+    ("ff00::/8", "multicast addresses"),
+    ("224.0.0.0/4", "multicast addresses"),
+    ("::1/128", "each machine's own address"),
+    ("127.0.0.0/8", "each machine's own addresses"),
+    ("::/128", "nobody's address"),
+];
+
+/// A prefix of `allowed_ips`.
+pub(crate) fn allowed_prefix(text: &str) -> Result<IpNet, Problem> {
+    let prefix = inner_prefix(text)?;
+    let contains = |own: &str| own.parse::<IpNet>().is_ok_and(|own| own.contains(&prefix));
+    match NOT_BEHIND_A_PEER.iter().find(|(own, _)| contains(own)) {
+        Some((_, what)) => problem(
+            format!("{what}, to which no tunnel leads"),
+            "list the networks behind the peer, by the addresses that their hosts are reached at from elsewhere",
+        ),
+        None => Ok(prefix),
+    }
+}
+
 /// An address of the tunnel device.
 pub(crate) fn interface_address(text: &str) -> Result<IpNet, Problem> {
     let address = network(text)?;
