@@ -5,7 +5,7 @@ use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use linux::event::{Events, Interest, Poller, Waker};
-use linux::netlink::{Change, Link, Monitor};
+use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
 use router::plan::{Plan, plan};
 use router::site::{Site, Uplink};
@@ -538,6 +538,14 @@ impl Router {
             interface.hand_back();
         }
     }
+}
+
+/// What `up` refuses on this machine as it is now: interfaces that are not there.
+///
+/// # Errors
+/// The first such interface, or where the kernel cannot be asked.
+pub fn refuse(config: &RouterConfig) -> Result<(), Error> {
+    check(&config.site, &Netlink::open()?.links()?)
 }
 
 /// Every interface that is named is there.

@@ -55,15 +55,11 @@ enum Command {
     /// Validate a configuration, and say what it would do
     #[command(after_help = "Examples:\n  sidestep check /etc/sidestep/mt6d0.toml\n  \
                             sidestep check ipsec0.toml      a file with [ipsec], for `sidestep ipsec`\n  \
-                            sidestep check --base /etc/sidestep - < new.toml    one that is not there yet\n\n\
-                            Exit status: 0 if it is valid, 1 if not.")]
-    Check {
-        /// Where the files are that it names, such as keys, instead of its own folder
-        #[arg(long, value_name = "DIR")]
-        base: Option<PathBuf>,
-        /// The configuration; `-` is standard input, with its files in the current folder
-        file: PathBuf,
-    },
+                            sidestep check --base /etc/sidestep - < new.toml    one that is not there yet\n  \
+                            sidestep check hub.toml --peer site-b      one of a thousand peers\n\n\
+                            Exit status: 0 if it is valid, 1 if not, 3 if it is, but this machine, as it is now,\n\
+                            would refuse it: an interface is missing, or a network is its own.")]
+    Check(check::CheckOptions),
     /// Bring a tunnel, a gateway, or both up and run them, in the foreground
     ///
     /// SIGHUP (or `sidestep reload`) reads the configuration again; sessions of peers that did not change go on.
@@ -119,19 +115,7 @@ enum Command {
         /// The configuration
         file: PathBuf,
     },
-    /// Show the tunnel and its peers
-    #[command(after_help = "Examples:\n  sidestep show\n  sidestep show mt6d0 --watch\n  \
-                            sidestep show --json | jq '.peers[] | {name, state, rtt_ms}'")]
-    Show {
-        #[command(flatten)]
-        daemon: Daemon,
-        /// Write JSON; its fields are stable
-        #[arg(long)]
-        json: bool,
-        /// Refresh every second; q ends it
-        #[arg(long)]
-        watch: bool,
-    },
+    Show(show::ShowCommand),
     Doctor(doctor::DoctorCommand),
     /// Show what has happened: sessions, peers, prefixes, paths, uplinks, rules, scripts
     ///
@@ -328,8 +312,11 @@ fn signed_duration(text: &str) -> Result<ClockOffset, DurationError> {
     Ok(ClockOffset(sign * milliseconds))
 }
 
+/// The exit status of `check` where the configuration is valid, and `up` would refuse it on this machine as it is.
+const NOT_HERE: u8 = 3;
+
 /// The program: parses the command line, does what it says, tells what went wrong. Exit status 1 for a failure, 2 for
-/// wrong usage.
+/// wrong usage, and [`NOT_HERE`].
 pub fn main() -> ExitCode {
     // Many commands have a key in their memory.
     if let Err(error) = linux::confine::no_core_dumps() {
@@ -346,16 +333,17 @@ pub fn main() -> ExitCode {
             return ExitCode::from(u8::try_from(usage.exit_code()).unwrap_or(2));
         }
     };
-    let message = match failure {
+    let (message, status) = match failure {
         Failure::ClosedOutput => return ExitCode::SUCCESS,
-        Failure::Message(message) => message,
+        Failure::Message(message) => (message, ExitCode::FAILURE),
+        Failure::NotHere(message) => (message, ExitCode::from(NOT_HERE)),
         Failure::Report(report, message) => {
             complain(&report);
-            message
+            (message, ExitCode::FAILURE)
         }
     };
     let _ = writeln!(io::stderr(), "sidestep: {message}");
-    ExitCode::FAILURE
+    status
 }
 
 fn run(command: Command) -> Result<ExitCode, Failure> {
@@ -363,7 +351,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Genkey => tunnel_keys::generate_private()?,
         Command::Pubkey => tunnel_keys::public_of_stdin()?,
         Command::Genpsk => tunnel_keys::generate_preshared()?,
-        Command::Check { file, base } => check::check(&file, base)?,
+        Command::Check(options) => check::check(&options)?,
         Command::Up(options) => {
             // First: who asks it to read its file again, which it is just reading, must not end it.
             let signals = Signals::new()?;
@@ -403,7 +391,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
         Command::Close { file } => down::close(&file)?,
-        Command::Show { daemon, json, watch } => show::run(&daemon.path()?, json, watch)?,
+        Command::Show(command) => command.run()?,
         Command::Doctor(command) => return command.run(),
         Command::Events { tunnel, socket, follow, json } => {
             let named = tunnel.map(|tunnel| control::socket_of(&tunnel));

@@ -60,7 +60,7 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<(
 }
 
 /// What came since; all, where the daemon is another than before.
-fn read(socket: &Path, shown: &mut BTreeMap<PathBuf, (u64, u64)>) -> Result<Vec<Event>, Error> {
+pub(crate) fn read(socket: &Path, shown: &mut BTreeMap<PathBuf, (u64, u64)>) -> Result<Vec<Event>, Error> {
     let ask = |after| {
         let answer = control::ask(socket, &Request::Events { after })?;
         serde_json::from_value::<Events>(answer)
@@ -86,17 +86,22 @@ fn all() -> Vec<PathBuf> {
     sockets
 }
 
-fn name(socket: &Path) -> String {
+/// What is told of where an event happened: the name of its socket.
+pub(crate) fn name(socket: &Path) -> String {
     socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// One line. What a peer may have said of itself does not control the terminal.
+/// A message, which does not control the terminal, whatever a peer may have said of itself.
+pub(crate) fn printable(message: &str) -> String {
+    let characters = message.chars();
+    characters
+        .flat_map(|c| c.is_control().then(|| c.escape_default()).map_or(vec![c], Iterator::collect))
+        .collect()
+}
+
+/// One line.
 fn text(line: &Line<'_>) -> String {
     let Line { source, event } = line;
-    let shown: String = event
-        .message
-        .chars()
-        .flat_map(|c| c.is_control().then(|| c.escape_default()).map_or(vec![c], Iterator::collect))
-        .collect();
+    let shown = printable(&event.message);
     format!("{}  {:<7}  {source}  {:<14}  {shown}", event.time, event.priority, event.event)
 }

@@ -9,6 +9,8 @@ pub(crate) enum Failure {
     Message(String),
     /// A configuration is wrong: its report, and a closing line.
     Report(config::Report, String),
+    /// A configuration is valid, but this machine, as it is, would refuse it: exit status 3.
+    NotHere(String),
     /// Nobody reads our output any more; no failure of ours.
     ClosedOutput,
 }
@@ -16,7 +18,9 @@ pub(crate) enum Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Failure::Message(message) | Failure::Report(_, message) => f.write_str(message),
+            Failure::Message(message) | Failure::NotHere(message) | Failure::Report(_, message) => {
+                f.write_str(message)
+            }
             Failure::ClosedOutput => f.write_str("the output was closed"),
         }
     }

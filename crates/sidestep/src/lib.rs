@@ -11,7 +11,7 @@
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `setup` | a gateway set up by commands: init, invite, join |
-//! | `show`, `status` | what tunnel and gateway say about themselves: text, JSON, and a screen that follows it |
+//! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
 //! | `doctor` | what keeps a tunnel from working |
 //! | `event_lines` | what has happened, as lines |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
@@ -20,7 +20,7 @@
 //! | `peer` | peers added, removed and listed |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `stack` | programs on a host of our own, on a TAP or TUN device |
-//! | `failure`, `terminal`, `manual` | how a command fails; width and colours; the manual page |
+//! | `failure`, `terminal`, `fit`, `manual` | how a command fails; width and colours; text in so many columns; the manual page |
 //!
 //! Invariants:
 //! - A secret is never printed, except by the commands whose purpose it is (`genkey`, `genpsk`).
@@ -35,6 +35,7 @@ mod down;
 mod event_lines;
 mod failure;
 mod firewall;
+mod fit;
 mod import_classic;
 mod ipsec;
 mod key;
@@ -50,3 +51,4 @@ mod stack;
 mod status;
 mod terminal;
 mod tunnel_keys;
+mod watch;

@@ -60,7 +60,8 @@ is for the group sidestep and answers what changes nothing. A request is one lin
 /var/lib/sidestep
 What the daemon remembers from one run to the next.
 .SH EXIT STATUS
-0 for success, 1 for a failure, which standard error explains, 2 for wrong usage.
+0 for success, 1 for a failure, which standard error explains, 2 for wrong usage; of check 3 for a valid configuration that
+this machine, as it is, would refuse.
 .SH SEE ALSO
 .BR wg (8),
 .BR ip (8),

@@ -1,7 +1,8 @@
-//! What a command writes: its output, reports about a configuration, and the log of what runs.
+//! What a command writes: its output, once or again and again, and reports about a configuration.
 
 use std::fmt;
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
 
 use crate::failure::Failure;
 
@@ -25,5 +26,37 @@ pub(crate) fn complain(report: &config::Report) {
         let styled =
             io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         let _ = writeln!(io::stderr(), "{}\n", report.render(styled));
+    }
+}
+
+/// How often `--watch` asks.
+pub(crate) const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Whether a user sits there who can be shown a screen.
+pub(crate) fn is_interactive() -> bool {
+    let can_move = std::env::var_os("TERM").is_none_or(|terminal| terminal != "dumb");
+    io::stdout().is_terminal() && io::stdin().is_terminal() && can_move
+}
+
+/// How wide lines may be: as wide as the terminal, or as they like where it is none, or knows no width.
+pub(crate) fn columns() -> usize {
+    let size = io::stdout().is_terminal().then(crossterm::terminal::size);
+    let columns = size.and_then(Result::ok).map(|(columns, _)| columns).filter(|columns| *columns > 0);
+    columns.unwrap_or(u16::MAX).into()
+}
+
+/// Writes a text, and where it is watched the next after an empty line, and so on. What fails at the start is a mistake;
+/// later it may be a daemon that is restarted, which is told in the place of its text.
+pub(crate) fn repeat(watch: bool, text: impl Fn() -> Result<String, Failure>) -> Result<(), Failure> {
+    print(text()?)?;
+    if !watch {
+        return Ok(());
+    }
+    loop {
+        std::thread::sleep(INTERVAL);
+        match text() {
+            Ok(text) => print(text)?,
+            Err(failure) => writeln!(io::stderr(), "sidestep: {failure}")?,
+        }
     }
 }

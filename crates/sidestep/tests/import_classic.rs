@@ -63,7 +63,8 @@ fn an_import_is_a_configuration() {
 
     let check = sidestep(&["check", file]);
     let plan = String::from_utf8(check.stdout).unwrap();
-    assert!(check.status.success(), "{}", String::from_utf8_lossy(&check.stderr));
+    // It is valid; whether this machine has the interface is another question.
+    assert!(matches!(check.status.code(), Some(0 | 3)), "{}", String::from_utf8_lossy(&check.stderr));
     for part in
         ["not authenticated", "move every 10 s, not encrypted", "up to 1484 bytes", "86400 s, 30 s more"]
     {

@@ -34,12 +34,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// A folder with the configurations of the examples, and keys for them.
+/// A folder with the configurations of the examples, at an interface that each machine has, and keys for them.
 fn examples() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples");
     for site in ["site-a", "site-b"] {
-        fs::copy(source.join(format!("{site}.toml")), folder.path().join(format!("{site}.toml"))).unwrap();
+        let text = fs::read_to_string(source.join(format!("{site}.toml"))).unwrap();
+        let file = folder.path().join(format!("{site}.toml"));
+        fs::write(file, text.replace("external = \"eth0\"", "external = \"lo\"")).unwrap();
         write_secret(&folder.path().join(format!("{site}.key")), &stdout(&sidestep(&["genkey"])));
     }
     folder
@@ -266,9 +268,80 @@ fn interfaces_that_are_not_there_yet_are_told_by_check() {
     let folder = tempfile::tempdir().unwrap();
     let text = "[[uplink]]\ninterface = \"lo\"\n[[network]]\ninterface = \"later0\"\n";
     fs::write(folder.path().join("home.toml"), text).unwrap();
-    let plan = stdout(&sidestep_in(folder.path(), &["check", "home.toml"], ""));
+    let checked = sidestep_in(folder.path(), &["check", "home.toml"], "");
+    let plan = String::from_utf8_lossy(&checked.stdout);
     assert!(plan.ends_with("\nThere is no interface later0 yet (`ip link` lists them).\n"), "{plan}");
     assert!(!plan.contains("no interface lo "), "{plan}");
+    assert_eq!(checked.status.code(), Some(3));
+    assert!(stderr(&checked).contains("`up` would refuse this here: network"), "{}", stderr(&checked));
+}
+
+#[test]
+fn what_this_machine_would_refuse_has_an_exit_status_of_its_own() {
+    let folder = examples();
+    let file = folder.path().join("site-a.toml");
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replace("external = \"lo\"", "external = \"later0\"")).unwrap();
+    let checked = sidestep_in(folder.path(), &["check", "site-a.toml"], "");
+    assert_eq!(checked.status.code(), Some(3), "{}", stderr(&checked));
+    assert!(
+        stderr(&checked).contains("external = \"later0\": there is no such interface"),
+        "{}",
+        stderr(&checked)
+    );
+}
+
+/// A file with so many peers, each of its own, half of which have a shape.
+fn hub(folder: &Path, peers: usize) {
+    let mut text = fs::read_to_string(folder.join("site-a.toml")).unwrap();
+    text.truncate(text.find("[[peer]]").unwrap());
+    for number in 0..peers {
+        let mut key = [0x40; 32];
+        key[..8].copy_from_slice(&(number as u64 + 9).to_le_bytes());
+        let shape = if number % 2 == 0 { "" } else { "shape = \"adaptive\"\n" };
+        text += &format!(
+            "[[peer]]\nname = \"site-{number}\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:{:x}::/64\"\n\
+             allowed_ips = [\"fd00:{:x}::/32\"]\n{shape}",
+            base64(&key),
+            number + 0x1000,
+            number + 1,
+        );
+    }
+    fs::write(folder.join("hub.toml"), text).unwrap();
+}
+
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let chunk = |chunk: &[u8]| {
+        let bits =
+            chunk.iter().fold(0, |bits, byte| (bits << 8) | u32::from(*byte)) << (8 * (3 - chunk.len()));
+        let digit = |at: usize| char::from(DIGITS[(bits >> (18 - 6 * at)) as usize & 63]);
+        (0..4).map(|at| if at <= chunk.len() { digit(at) } else { '=' }).collect::<String>()
+    };
+    bytes.chunks(3).map(chunk).collect()
+}
+
+#[test]
+fn the_plan_of_a_thousand_peers_is_a_page() {
+    let folder = examples();
+    hub(folder.path(), 1000);
+    let check = |more: &[&str]| {
+        let output = sidestep_in(folder.path(), &[&["check", "hub.toml"], more].concat(), "");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let page = check(&[]);
+    assert!(page.lines().count() <= 50, "{page}");
+    for part in
+        ["Peers     1000", "route 1000 prefixes to mt6d0", "site-0, site-2, site-4, site-6 and 496 more"]
+    {
+        assert!(page.contains(part), "{part} is missing in:\n{page}");
+    }
+    let one = check(&["--peer", "site-77"]);
+    assert!(one.contains("Peer      site-77, which hops in") && !one.contains("site-76"), "{one}");
+    assert_eq!(check(&["--all"]).matches("\nPeer  ").count(), 1000);
+    let stranger = sidestep_in(folder.path(), &["check", "hub.toml", "--peer", "site-x"], "");
+    assert_eq!(stranger.status.code(), Some(1));
+    assert!(stderr(&stranger).contains("no peer \"site-x\"; there are: site-0,"), "{}", stderr(&stranger));
 }
 
 #[test]

@@ -41,6 +41,24 @@ pub fn refuse(config: &TunnelConfig) -> Result<(), Error> {
     }
 }
 
+/// What `up` refuses on this machine as it is now: the same, and interfaces that are not there.
+///
+/// # Errors
+/// The first such setting, or where the kernel cannot be asked.
+pub fn refuse_to_start(config: &TunnelConfig) -> Result<(), Error> {
+    let mut netlink = Netlink::open()?;
+    let node = &config.node;
+    if netlink.link_by_name(&node.external)?.is_none() {
+        return Err(Error::NoInterface(node.external.clone()));
+    }
+    if let Some(transparent) = &node.transparent
+        && netlink.link_by_name(&transparent.internal)?.is_none()
+    {
+        return Err(Error::NoInternal(transparent.internal.clone()));
+    }
+    refuse(config)
+}
+
 /// Why nothing would reach a client of this machine any more, if it is so: what is for it would go into the tunnel.
 ///
 /// # Errors

@@ -17,6 +17,7 @@ mod onlookers;
 mod promises;
 mod reference;
 mod router;
+mod screens;
 mod scripts;
 mod stack;
 mod transition;

@@ -42,7 +42,7 @@ fn init_invite_and_join_make_a_session() {
     assert!(said.contains("ex faces the Internet"), "{said}");
     let files = [0, 1].map(|site| format!("{}/{}.toml", folders[site], tunnels[site]));
     let _a = start(&lab, Node::GatewayA, &files[0], &folders[0]);
-    wait_until("site A runs", || sidestep(Node::GatewayA, &["show", &tunnels[0]]).contains("hopping prefix"));
+    wait_until("site A runs", || sidestep(Node::GatewayA, &["show", &tunnels[0]]).contains("hops in"));
 
     let said = sidestep(
         Node::GatewayA,
@@ -67,9 +67,7 @@ fn init_invite_and_join_make_a_session() {
     assert!(said.contains("this is site-b"), "{said}");
     let _b = start(&lab, Node::GatewayB, &files[1], &folders[1]);
 
-    wait_until("a session", || {
-        sidestep(Node::GatewayA, &["show", &tunnels[0]]).contains("session: established")
-    });
+    wait_until("a session", || sidestep(Node::GatewayA, &["show", &tunnels[0]]).contains("1 established"));
     wait_until("hosts reach each other", || {
         run(&lab, Node::HostA, &["ping", "-c", "1", "-W", "1", "2001:db8:b::2"]).contains("1 received")
     });

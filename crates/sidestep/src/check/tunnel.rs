@@ -2,19 +2,17 @@
 
 use std::fmt::Write as _;
 use std::path::Path;
-use std::time::Duration;
 
-use classic::cipher::Cipher;
-use classic::hashed::Rotation;
-use classic::profile::{Carry, KeyExchange};
-use mt6d::config::{Padding, PeerConfig, Shape};
 use mt6d::overhead;
 
-use config::attachment::Failure;
-use config::{ClassicPeer, Configured, Mode, TunnelConfig};
+use config::attachment::Failure as ScriptFailure;
+use config::{Configured, Mode, TunnelConfig};
 
-use tunnel_runtime::limits::{open_files, rendezvous_endpoints, session_endpoints};
+use tunnel_runtime::limits::open_files;
 use tunnel_runtime::obstacles;
+
+use super::peers::{self, Peers, list};
+use crate::failure::Failure;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u16, &str); 4] = [
@@ -23,6 +21,9 @@ const OVERHEADS: [(u16, &str); 4] = [
     (overhead::IPV4, "IPv4"),
     (overhead::FULL, "with full headers, the first packets between two addresses"),
 ];
+
+/// Warnings about the machine that are told where nobody asks for all.
+const MOST_WARNINGS: usize = 10;
 
 /// What is known of the machine that a configuration is for.
 #[derive(Debug, Clone, Default)]
@@ -48,28 +49,36 @@ impl System {
     }
 }
 
-/// What `sidestep up` would do with this configuration.
-pub(crate) fn describe(file: &Path, config: &TunnelConfig, system: &System) -> String {
+/// What `sidestep up` would do with this configuration, and with these of its peers.
+///
+/// # Errors
+/// Where a peer is named that there is not.
+pub(crate) fn describe(
+    file: &Path,
+    config: &TunnelConfig,
+    system: &System,
+    which: Peers<'_>,
+) -> Result<String, Failure> {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_node(&mut text, file, config);
-    for peer in &config.peers {
-        let _ = write_peer(&mut text, config, peer);
-    }
-    for peer in &config.classic {
-        let _ = write_classic_peer(&mut text, peer);
-    }
+    text += &peers::describe(config, which)?;
     for script in &config.scripts {
         let _ = write_script(&mut text, script);
     }
     if !config.is_classic() {
         let _ = write_limits(&mut text, config, system);
     }
-    for (number, warning) in system.warnings.iter().enumerate() {
+    let told = if which == Peers::All { usize::MAX } else { MOST_WARNINGS };
+    for (number, warning) in system.warnings.iter().take(told).enumerate() {
         let title = if number == 0 { "\nMachine" } else { "       " };
         let _ = writeln!(text, "{title}   WARNING: {warning}");
     }
-    text
+    if system.warnings.len() > told {
+        let more = system.warnings.len() - told;
+        let _ = writeln!(text, "          WARNING: and {more} more, which --all tells");
+    }
+    Ok(text)
 }
 
 fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt::Result {
@@ -143,8 +152,8 @@ fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
         writeln!(text, "          only those {}", which.join(", "))?;
     }
     let failure = match at.failure {
-        Failure::Drop => "drop",
-        Failure::Accept => "pass",
+        ScriptFailure::Drop => "drop",
+        ScriptFailure::Accept => "pass",
     };
     let lost = if at.fail_open { "pass" } else { "drop" };
     writeln!(
@@ -152,102 +161,6 @@ fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
         "          run {}; {failure} packets that it fails on, {lost} packets that cannot reach it",
         at.function
     )
-}
-
-fn write_peer(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> std::fmt::Result {
-    writeln!(text, "\nPeer      {}, which hops in {}", peer.name, peer.hop_prefix)?;
-    if !peer.allowed_ips.is_empty() {
-        let (prefixes, name) = (list(&peer.allowed_ips), &config.tunnel.name);
-        writeln!(text, "          route {prefixes} to {name}, and accept only packets from them")?;
-    }
-    let lanes = match peer.lanes.unwrap_or_else(|| peer.shape.lanes()) {
-        1 => "1 lane".to_owned(),
-        lanes => format!("{lanes} lanes"),
-    };
-    let (rotation, open) = (duration(peer.rotation), session_endpoints(peer));
-    writeln!(
-        text,
-        "          move every {rotation} on average, {lanes}: up to {open} endpoints open at once"
-    )?;
-    let rendezvous = rendezvous_endpoints(peer);
-    writeln!(text, "          without a session, listen on up to {rendezvous} rendezvous endpoints")?;
-    if peer.rewrite {
-        writeln!(
-            text,
-            "          replace addresses once both ends know a pair of hosts, in IPv6 packets of up to the link's MTU"
-        )?;
-        writeln!(text, "          WARNING: the gateways neither encrypt nor authenticate these packets")?;
-    }
-    match peer.shape {
-        Shape::None => {}
-        Shape::Adaptive(daily) => {
-            let gb = daily.bytes() as f64 / 1e9;
-            let idle = daily.idle() as f64 / 1e9;
-            writeln!(
-                text,
-                "          send datagrams of 1280 bytes all the time, up to {gb} GB a day, {idle:.1} GB of it idle",
-            )?;
-        }
-        Shape::Constant(rate) => {
-            let mbit = rate.bits() as f64 / 1e6;
-            let gb = f64::from(rate.bytes()) * 86_400.0 / 1e9;
-            writeln!(
-                text,
-                "          send {mbit} Mbit/s in datagrams of 1280 bytes all the time, {gb:.1} GB a day in each direction"
-            )?;
-        }
-    }
-    let mut extras = Vec::new();
-    match peer.padding {
-        _ if peer.shape != Shape::None => {}
-        Padding::None => {}
-        Padding::Buckets => extras.push("pad packets to a few sizes".to_owned()),
-        Padding::Full => extras.push("pad every packet to the path MTU".to_owned()),
-    }
-    if let Some(keepalive) = peer.keepalive {
-        extras.push(format!("send something at least every {}", duration(keepalive)));
-    }
-    if peer.preshared_key.is_some() {
-        extras.push("mix in the pre-shared key".to_owned());
-    }
-    if let Some(next) = peer.next_key {
-        extras.push(format!("also meet it by its next key, {next}"));
-    }
-    if peer.clockless {
-        extras.push("tolerate a clock that was never set".to_owned());
-    }
-    if !extras.is_empty() {
-        writeln!(text, "          {}", extras.join("; "))?;
-    }
-    Ok(())
-}
-
-fn write_classic_peer(text: &mut String, peer: &ClassicPeer) -> std::fmt::Result {
-    let stream = &peer.stream;
-    let (local, remote) = (stream.local.address, stream.remote.address);
-    writeln!(text, "\nPeer      {}, of the classic profile", peer.name)?;
-    writeln!(text, "          WARNING: not authenticated: for research, not for protection")?;
-    writeln!(text, "          tunnel traffic between {local} and {remote}")?;
-    let rotation = match stream.rotation {
-        Rotation::Fixed(seconds) => format!("{seconds} s"),
-        Rotation::Randomised { least, .. } => {
-            format!("{least} s to {} s, derived from the session key", stream.rotation.longest())
-        }
-    };
-    let cipher = match stream.cipher {
-        Some(Cipher::Aes256Cbc) => "encrypted with AES-256-CBC",
-        Some(Cipher::Aes128Cbc) => "encrypted with AES-128-CBC",
-        None if stream.carry == Carry::Rewrite => "not encrypted, only the addresses are replaced",
-        None => "not encrypted",
-    };
-    let mtu = stream.inner_mtu();
-    writeln!(text, "          move every {rotation}, {cipher}: inner packets of up to {mtu} bytes")?;
-    match stream.key_exchange {
-        Some(KeyExchange { interval, window }) => {
-            writeln!(text, "          offer a new session key every {interval} s, {window} s more or less")
-        }
-        None => writeln!(text, "          offer no new session keys"),
-    }
 }
 
 fn write_limits(text: &mut String, config: &TunnelConfig, system: &System) -> std::fmt::Result {
@@ -277,17 +190,6 @@ fn write_limits(text: &mut String, config: &TunnelConfig, system: &System) -> st
     }
 }
 
-fn list<T: ToString>(items: &[T]) -> String {
-    items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
-
-fn duration(duration: Duration) -> String {
-    match duration.as_millis() {
-        ms if ms % 1000 != 0 => format!("{ms} ms"),
-        ms => format!("{} s", ms / 1000),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -307,7 +209,7 @@ mod tests {
     fn the_plan_says_what_will_be_done() {
         let config = config("10s", 1);
         let system = System { external_mtu: Some(1500), open_files: Some(20_000), warnings: Vec::new() };
-        let text = describe(Path::new("a.toml"), &config, &system);
+        let text = describe(Path::new("a.toml"), &config, &system, Peers::SummedUp).unwrap();
         for part in
             ["mt6d0", "2001:db8:a1::/64", "site-b", "2001:db8:b::/64", "1464", "1461", "1432", "20000"]
         {
@@ -317,7 +219,7 @@ mod tests {
         assert!(!text.contains("yAnz5TF"), "{text}");
         let warnings = vec!["it does not forward".to_owned(), "there is no route".to_owned()];
         let poor = System { external_mtu: None, open_files: Some(32), warnings };
-        let text = describe(Path::new("a.toml"), &config, &poor);
+        let text = describe(Path::new("a.toml"), &config, &poor, Peers::SummedUp).unwrap();
         assert_eq!(text.matches("WARNING").count(), 3);
         assert!(
             text.ends_with(

@@ -23,8 +23,7 @@ use tunnel_runtime::rootless;
 use crate::down;
 use crate::failure::Failure;
 use crate::load::not_loaded;
-use crate::show::follow::INTERVAL;
-use crate::terminal::{complain, print};
+use crate::terminal::{INTERVAL, complain, print};
 
 /// Run a tunnel of IPsec, with IKEv2 for its keys
 #[derive(Debug, Subcommand)]

@@ -1,60 +1,182 @@
-//! `show`: the status as text, JSON, and a screen that follows it.
+//! `show`: the status as a table, in full, as JSON, and a screen that follows it.
 
-pub(crate) mod follow;
-mod screen;
+pub(crate) mod ask;
+pub(crate) mod table;
 pub(crate) mod text;
 
-use std::io::{self, IsTerminal};
-use std::path::Path;
+use std::path::PathBuf;
+
+use clap::Args;
+use control::tunnel_status::Status;
+use control::{Error, Request};
+use serde_json::Value;
 
 use crate::failure::Failure;
-use crate::terminal::print;
-use control::Request;
-use control::tunnel_status::Status;
+use crate::fit;
+use crate::terminal;
+use crate::watch::{self, Source, Tab, Tunnels};
+use ask::{ask, status_of};
+use table::{Choice, Row};
 
-pub(crate) use text::describe;
+/// Warnings of what stands in a tunnel's way that are told.
+const MOST_WARNINGS: usize = 10;
+/// Names of peers that are told to who has named one that there is not.
+const MOST_NAMES: usize = 8;
 
-/// Shows the status of the daemon that listens at `socket`, once or until the user has seen enough.
-pub(crate) fn run(socket: &Path, json: bool, watch: bool) -> Result<(), Failure> {
-    if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return follow::follow(screen::View::default(), || ask(socket));
+/// Show the tunnels and their peers
+///
+/// A line for each peer, below what is wrong; --peer and --details tell all that is known.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sidestep show\n  sidestep show --peer site-b\n  \
+                        sidestep show mt6d0 --state silent,handshake --sort heard\n  \
+                        sidestep show mt6d0 --watch\n  \
+                        sidestep show --json | jq '.peers[] | {name, state, rtt_ms}'")]
+pub(crate) struct ShowCommand {
+    /// Name of the tunnel, by default each that is up
+    #[arg(value_name = "NAME", conflicts_with = "socket")]
+    tunnel: Option<String>,
+    /// Its control socket, by default /run/sidestep/NAME.sock
+    #[arg(long, value_name = "PATH")]
+    socket: Option<PathBuf>,
+    /// All that is known of this peer; may be repeated
+    #[arg(long = "peer", value_name = "PEER")]
+    peers: Vec<String>,
+    /// All that is known of each peer, instead of a line
+    #[arg(long)]
+    details: bool,
+    #[command(flatten)]
+    choice: Choice,
+    /// Write JSON, of one tunnel; its fields are stable
+    #[arg(long)]
+    json: bool,
+    /// Refresh every second; q ends it
+    #[arg(long)]
+    watch: bool,
+}
+
+impl ShowCommand {
+    /// Shows it, once or until the user has seen enough.
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        if self.watch && !self.json && terminal::is_interactive() {
+            let tunnels = match (&self.socket, &self.tunnel) {
+                (None, None) => Tunnels::All,
+                _ => Tunnels::At(self.only_socket()?),
+            };
+            let gateway = control::socket_of_gateway().ok().filter(|socket| socket.exists());
+            return watch::run(Source::new(tunnels, gateway), Tab::Peers, self.choice);
+        }
+        terminal::repeat(self.watch, || if self.json { self.json() } else { self.text() })
     }
-    loop {
-        if json {
-            let value = control::ask(socket, &Request::Show)?;
-            // On one line each where there are many.
-            let text =
-                if watch { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
-            print(format_args!("{text}\n"))?;
-        } else {
-            let status = ask(socket)?;
-            print(describe(&status))?;
-            print(obstacles(&status))?;
+
+    /// The document of the one tunnel that is meant, with those of its peers that are chosen; on one line where there are many.
+    fn json(&self) -> Result<String, Failure> {
+        let socket = self.only_socket()?;
+        let mut value = control::ask(&socket, &Request::Show)?;
+        let status = status_of(&socket, value.clone())?;
+        self.refuse_strangers(&[&status])?;
+        let mut chosen = rows(&status).map(|row| self.choice.has(&row) && self.is_named(&row));
+        if let Some(Value::Array(peers)) = value.get_mut("peers") {
+            peers.retain(|_| chosen.next().unwrap_or_default());
         }
-        if !watch {
-            return Ok(());
+        let text =
+            if self.watch { serde_json::to_string(&value)? } else { serde_json::to_string_pretty(&value)? };
+        Ok(text + "\n")
+    }
+
+    /// Each tunnel that is meant, for people.
+    fn text(&self) -> Result<String, Failure> {
+        let sockets = self.sockets()?;
+        let mut tunnels = Vec::new();
+        let mut texts = Vec::new();
+        for socket in &sockets {
+            match ask(socket) {
+                Ok(status) => tunnels.push(status),
+                // Among others: those that can be shown are.
+                Err(error @ Error::OtherKind { .. }) if sockets.len() > 1 => texts.push(format!("{error}\n")),
+                Err(error) => return Err(error.into()),
+            }
         }
-        std::thread::sleep(follow::INTERVAL);
-        if !json {
-            print("\n")?;
+        self.refuse_strangers(&tunnels.iter().collect::<Vec<_>>())?;
+        for status in tunnels {
+            if self.peers.is_empty() || rows(&status).any(|row| self.is_named(&row)) {
+                texts.push(self.describe(status));
+            }
+        }
+        let end = if self.watch { "\n" } else { "" };
+        Ok(texts.join("\n") + end)
+    }
+
+    fn describe(&self, mut status: Status) -> String {
+        let width = terminal::columns();
+        let warnings = obstacles(&status, width);
+        if self.peers.is_empty() && !self.details {
+            return table::describe(&status, &self.choice, width) + &warnings;
+        }
+        let chosen = self.choice.of(rows(&status).filter(|row| self.is_named(row)));
+        status.peers = chosen.into_iter().map(|row| row.peer.clone()).collect();
+        text::describe(&status) + &warnings
+    }
+
+    /// The sockets of the tunnels that are meant.
+    fn sockets(&self) -> Result<Vec<PathBuf>, Error> {
+        match (&self.socket, &self.tunnel) {
+            (Some(path), _) => Ok(vec![path.clone()]),
+            (None, Some(tunnel)) => Ok(vec![control::socket_of(tunnel)]),
+            (None, None) => ask::sockets(),
+        }
+    }
+
+    /// The same, where it must be one.
+    fn only_socket(&self) -> Result<PathBuf, Error> {
+        match self.sockets()?.as_slice() {
+            [socket] => Ok(socket.clone()),
+            _ => control::find(control::FOLDER.as_ref()),
+        }
+    }
+
+    fn is_named(&self, row: &Row<'_>) -> bool {
+        self.peers.is_empty() || self.peers.contains(&row.peer.name)
+    }
+
+    /// Fails where a peer is named that none of these has.
+    fn refuse_strangers(&self, tunnels: &[&Status]) -> Result<(), Failure> {
+        let known: Vec<&str> =
+            tunnels.iter().flat_map(|status| &status.peers).map(|peer| peer.name.as_str()).collect();
+        match self.peers.iter().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(Failure::Message(no_peer(name, &known))),
+            None => Ok(()),
         }
     }
 }
 
-/// What stands in the tunnel's way on this machine, as far as its configuration can be read: a line each.
-fn obstacles(status: &Status) -> String {
+/// That there is no such peer, and which there are.
+pub(crate) fn no_peer(name: &str, known: &[&str]) -> String {
+    let told = known[..known.len().min(MOST_NAMES)].join(", ");
+    match known.len() {
+        0 => format!("there is no peer {name:?}, nor any other"),
+        all if all > MOST_NAMES => {
+            format!("there is no peer {name:?}; there are: {told} and {} more", all - MOST_NAMES)
+        }
+        _ => format!("there is no peer {name:?}; there are: {told}"),
+    }
+}
+
+fn rows(status: &Status) -> impl Iterator<Item = Row<'_>> {
+    status.peers.iter().map(|peer| Row { tunnel: &status.tunnel, peer, rates: None })
+}
+
+/// What stands in the tunnel's way on this machine, as far as its configuration can be read: a paragraph each.
+fn obstacles(status: &Status, width: usize) -> String {
     let Ok(config) = config::load(status.file.as_ref()) else { return String::new() };
     let routes = config.gateway.is_some();
     let found =
         config.tunnel.map_or_else(Vec::new, |tunnel| tunnel_runtime::obstacles::find(&tunnel, routes));
-    found.iter().map(|found| format!("\nWARNING: {} ({})\n", found.says, found.code)).collect()
-}
-
-fn ask(socket: &Path) -> Result<Status, control::Error> {
-    let value = control::ask(socket, &Request::Show)?;
-    if value.get("remotes").is_some() {
-        return Err(control::Error::OtherKind { path: socket.to_owned(), command: "ipsec status" });
+    let mut warnings: Vec<_> = found.iter().map(|found| format!("{} ({})", found.says, found.code)).collect();
+    if let Some(more) = warnings.len().checked_sub(MOST_WARNINGS).filter(|more| *more > 0) {
+        warnings.truncate(MOST_WARNINGS);
+        warnings.push(format!("and {more} more, which `sidestep doctor` tells"));
     }
-    serde_json::from_value(value)
-        .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
+    let paragraph =
+        |warning: &String| format!("\n{}\n", fit::wrap_text(&format!("WARNING: {warning}"), width, 2));
+    warnings.iter().map(paragraph).collect()
 }

@@ -13,6 +13,13 @@ pub(crate) fn describe(status: &Status) -> String {
     text
 }
 
+/// A peer of a tunnel with this public key.
+pub(crate) fn peer(peer: &Peer, own_key: &str) -> String {
+    let mut text = String::new();
+    let _ = write_peer(&mut text, peer, own_key);
+    text
+}
+
 fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     writeln!(text, "tunnel: {}", status.tunnel)?;
     writeln!(text, "  public key: {}", status.public_key)?;
@@ -111,7 +118,7 @@ fn write_peer(text: &mut String, peer: &Peer, own_key: &str) -> fmt::Result {
 }
 
 /// What a shape does, and what it costs.
-pub(super) fn shape(shape: &Shape) -> String {
+fn shape(shape: &Shape) -> String {
     let share = shape.tx_padding as f64 * 100.0 / shape.tx_datagrams.max(1) as f64;
     let mut text = shape.kind.clone();
     if let Some(bits) = shape.rate_bits {
@@ -150,7 +157,7 @@ pub(crate) fn state(state: State) -> &'static str {
     }
 }
 
-pub(super) fn endpoint(endpoint: &Endpoint) -> String {
+fn endpoint(endpoint: &Endpoint) -> String {
     format!("[{}]:{}", endpoint.address, endpoint.port)
 }
 
@@ -189,9 +196,10 @@ pub(crate) fn rate(bits: f64) -> String {
     scaled(bits, 1000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
 }
 
-fn scaled(mut count: f64, step: f64, units: &[&str]) -> String {
+/// A number with one digit after the point, in the unit in which it is below `step`, also when it is rounded.
+pub(super) fn scaled(mut count: f64, step: f64, units: &[&str]) -> String {
     let mut unit = 0;
-    while count >= step && unit + 1 < units.len() {
+    while (count * 10.0).round() / 10.0 >= step && unit + 1 < units.len() {
         count /= step;
         unit += 1;
     }

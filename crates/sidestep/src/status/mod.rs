@@ -1,19 +1,15 @@
 //! `sidestep status`: what a gateway says about itself.
 
-mod screen;
-mod text;
+pub(crate) mod text;
 
-use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use crate::failure::Failure;
-use crate::terminal::print;
+use crate::show::table::Choice;
+use crate::terminal;
+use crate::watch::{self, Source, Tab, Tunnels};
 use control::Request;
 use control::router_status::Status;
-use screen::View;
-
-use crate::show::follow::INTERVAL;
-use crate::show::follow::follow;
 
 /// Shows the status of the gateway of this network namespace, or of the one that listens at `socket`.
 pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<(), Failure> {
@@ -21,18 +17,13 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, watch: bool) -> Result<()
         Some(socket) => socket,
         None => of_this_machine()?,
     };
-    if watch && !json && io::stdout().is_terminal() && io::stdin().is_terminal() {
-        return follow(View::default(), || ask(&socket));
+    if watch && !json && terminal::is_interactive() {
+        return watch::run(Source::new(Tunnels::All, Some(socket)), Tab::Gateway, Choice::default());
     }
-    loop {
-        let shown = if json { shown_as_json(&socket, watch)? } else { text::describe(&ask(&socket)?) };
-        print(&shown)?;
-        if !watch {
-            return Ok(());
-        }
-        io::stdout().flush()?;
-        std::thread::sleep(INTERVAL);
-    }
+    let end = if watch { "\n" } else { "" };
+    terminal::repeat(watch, || {
+        Ok(if json { shown_as_json(&socket, watch)? } else { text::describe(&ask(&socket)?) + end })
+    })
 }
 
 /// The gateway's socket. Where tunnels run and no gateway does, that is no fault of theirs.

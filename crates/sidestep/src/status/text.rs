@@ -7,7 +7,7 @@ use control::router_status::{Firewall, Peer, Talker};
 use control::router_status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// The status as text for a terminal.
-pub(super) fn describe(status: &Status) -> String {
+pub(crate) fn describe(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_status(&mut text, status);
@@ -62,7 +62,7 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
 }
 
 /// What the firewall has refused, in a line.
-pub(super) fn refused(firewall: &Firewall) -> String {
+pub(crate) fn refused(firewall: &Firewall) -> String {
     format!(
         "{} packets dropped, {} rejected; {} of them by default",
         firewall.dropped_packets, firewall.rejected_packets, firewall.refused_by_default_packets
@@ -70,7 +70,7 @@ pub(super) fn refused(firewall: &Firewall) -> String {
 }
 
 /// What else it has counted, the rules, then what is decided by default; and whether that lets packets pass.
-pub(super) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
+pub(crate) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
     let line = |what: &str, verdict: &Option<String>, packets: u64, bytes: u64| {
         let verdict = verdict.as_deref().unwrap_or("other");
         let bytes = words::bytes(bytes as f64);
@@ -96,7 +96,7 @@ fn carried(host: &Talker) -> String {
 }
 
 /// A peer in a line.
-pub(super) fn peer_state(peer: &Peer) -> String {
+pub(crate) fn peer_state(peer: &Peer) -> String {
     let rtt = peer.rtt_ms.map(|rtt| format!(", round trip {}", words::milliseconds(rtt)));
     format!(
         "{}{}, {} sent, {} received",
@@ -108,7 +108,7 @@ pub(super) fn peer_state(peer: &Peer) -> String {
 }
 
 /// What an uplink lacks, or that it works.
-pub(super) const fn uplink_state(uplink: &Uplink) -> &'static str {
+pub(crate) const fn uplink_state(uplink: &Uplink) -> &'static str {
     match uplink {
         Uplink { works: true, .. } => "works",
         Uplink { link_up: false, .. } => "no link",
@@ -192,7 +192,7 @@ fn write_prefixes(text: &mut String, prefixes: &[Prefix]) -> fmt::Result {
 }
 
 /// How long a prefix lasts, as what follows its name.
-pub(super) fn lasts(prefix: &Prefix) -> String {
+pub(crate) fn lasts(prefix: &Prefix) -> String {
     match (prefix.preferred_seconds, prefix.valid_seconds) {
         (Some(0), None) => ", deprecated".to_owned(),
         (Some(0), Some(valid)) => format!(", deprecated, valid for {}", words::duration(valid)),
@@ -205,7 +205,7 @@ pub(super) fn lasts(prefix: &Prefix) -> String {
 }
 
 /// That there is no prefix yet, in the place of one.
-pub(super) fn waits(wait: &Wait) -> String {
+pub(crate) fn waits(wait: &Wait) -> String {
     format!("none yet, after {} of DHCPv6 requests: {}", words::duration(wait.seconds), wait.why)
 }
 

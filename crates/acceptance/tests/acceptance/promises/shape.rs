@@ -155,8 +155,10 @@ fn an_adaptive_shape_has_each_ends_budget_and_gives_way_to_another_at_a_reload()
     is_half_of(budget(&lab, Site::B), 20);
     let text = {
         let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
-        let show =
-            Command::new(lab.program()).args(["show", "--socket", &socket]).output().expect("sidestep show");
+        let show = Command::new(lab.program())
+            .args(["show", "--details", "--socket", &socket])
+            .output()
+            .expect("sidestep show");
         String::from_utf8_lossy(&show.stdout).into_owned()
     };
     assert!(text.contains("  shape: adaptive, ") && text.contains(" left of its budget, delay "), "{text}");

@@ -1,20 +1,23 @@
-//! A terminal screen that follows a gateway: links, prefixes and their lifetimes, neighbors, what the firewall refuses,
-//! who carries how much, the tunnel's peers.
+//! The gateway on the screen: links, prefixes and their lifetimes, neighbors, what the firewall refuses, who carries how
+//! much, the tunnel's peers.
 
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Instant;
 
+use crossterm::event::KeyCode;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Paragraph};
 
-use super::text;
-use crate::show::follow::Screen;
+use super::tunnel::colour;
+use crate::fit;
+use crate::show::table::has_words;
 use crate::show::text as words;
+use crate::status::text;
 use control::router_status::{Network, Prefix, Status, Uplink};
 use control::tunnel_status::State;
 
@@ -23,16 +26,21 @@ const WIDE: u16 = 120;
 /// Neighbors of a network that are listed.
 const MOST_NEIGHBORS: usize = 8;
 
-/// What is on the screen.
+/// Peers that are told of, those first that need attention.
+const MOST_PEERS: usize = 8;
+/// What a talker's line takes.
+const TALKER: u16 = 72;
+
+/// What is known of it.
 #[derive(Default)]
-pub(super) struct View {
+pub(super) struct Gateway {
     status: Option<Status>,
     /// When the status was had.
     at: Option<Instant>,
     /// What more than one status tells.
     rates: Rates,
     /// Why there is no newer status.
-    error: Option<control::Error>,
+    error: Option<String>,
     /// Boxes scrolled past.
     first: usize,
     /// As many as there is any use in, where the screen was drawn last.
@@ -96,26 +104,37 @@ impl Part {
         u16::try_from(self.lines.len()).unwrap_or(u16::MAX).saturating_add(2)
     }
 
-    /// With lines that are too long cut into several.
+    /// With lines that are too long on several.
     fn wrapped(mut self, width: u16) -> Self {
-        self.lines = self.lines.into_iter().flat_map(|line| wrapped(line, width.into())).collect();
+        self.lines = self.lines.iter().flat_map(|line| fit::wrap(line, width.into(), 2)).collect();
         self
     }
 
+    /// With those lines alone that have these words, all where its title has them; nothing where there is none.
+    fn with(mut self, filter: &str) -> Option<Self> {
+        if filter.is_empty() || has_words(&self.title.to_string(), filter) {
+            return Some(self);
+        }
+        self.lines.retain(|line| has_words(&line.to_string(), filter));
+        (!self.lines.is_empty()).then_some(self)
+    }
+
     fn draw(self, frame: &mut Frame<'_>, area: Rect) {
-        let block = Block::bordered().title(self.title).border_style(Style::new().fg(self.colour));
+        let title = fit::wrap(&self.title, area.width.saturating_sub(2).into(), 0);
+        let block = Block::bordered()
+            .title(title.into_iter().next().unwrap_or_default())
+            .border_style(Style::new().fg(self.colour));
         frame.render_widget(Paragraph::new(self.lines).block(block), area);
     }
 }
 
-impl Screen for View {
-    type Status = Status;
-
-    fn update(&mut self, answer: Result<Status, control::Error>, now: Instant) {
+impl Gateway {
+    /// Takes what was answered.
+    pub(super) fn update(&mut self, answer: Result<Status, control::Error>, now: Instant) {
         let status = match answer {
             Ok(status) => status,
             Err(error) => {
-                self.error = Some(error);
+                self.error = Some(error.to_string());
                 return;
             }
         };
@@ -127,44 +146,62 @@ impl Screen for View {
         self.error = None;
     }
 
-    fn failed(&self) -> Option<&control::Error> {
-        self.error.as_ref().filter(|_| self.status.is_none())
+    /// Whether one has answered.
+    pub(super) const fn is_there(&self) -> bool {
+        self.status.is_some()
     }
 
-    fn scroll(&mut self, by: isize) {
-        let last = self.last.get();
-        self.first = self.first.min(last).saturating_add_signed(by).min(last);
+    /// Scrolls.
+    pub(super) fn press(&mut self, key: KeyCode) {
+        let (first, last) = (self.first.min(self.last.get()), self.last.get());
+        self.first = match key {
+            KeyCode::Up | KeyCode::Char('k') | KeyCode::PageUp => first.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') | KeyCode::PageDown => (first + 1).min(last),
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return,
+        };
     }
 
-    fn draw(&self, frame: &mut Frame<'_>, _: Instant) {
-        let Some(status) = &self.status else { return };
-        let rows = Layout::vertical([Constraint::Length(2), Constraint::Fill(1), Constraint::Length(1)]);
-        let [head, body, foot] = rows.areas(frame.area());
+    /// Draws it in any size: with a filter only lines that have its words.
+    pub(super) fn draw(&self, frame: &mut Frame<'_>, area: Rect, filter: &str) {
+        let width = usize::from(area.width);
+        let mut head = Vec::new();
+        if let Some(error) = &self.error {
+            head.extend(fit::wrap(&Line::from(error.clone()).red(), width, 2));
+        }
+        let Some(status) = &self.status else { return frame.render_widget(Paragraph::new(head), area) };
         let working = status.uplinks.iter().filter(|uplink| uplink.works).count();
-        frame.render_widget(
-            Paragraph::new(vec![
-                Line::from(vec![
-                    Span::from("gateway").bold(),
-                    format!("  version {}", status.version).into(),
-                ]),
-                Line::from(format!(
-                    "up {}, {working} of {} uplinks work",
-                    words::duration(status.uptime_seconds),
-                    status.uplinks.len()
-                ))
-                .dim(),
-            ]),
-            head,
+        let summary = format!(
+            "gateway: running for {}, version {}, {working} of {} uplinks work",
+            words::duration(status.uptime_seconds),
+            status.version,
+            status.uplinks.len()
         );
+        head.extend(fit::wrap(&Line::from(summary).bold(), width, 2));
+        let height = u16::try_from(head.len()).unwrap_or(u16::MAX);
+        let [top, body] = Layout::vertical([Constraint::Length(height), Constraint::Fill(1)]).areas(area);
+        frame.render_widget(Paragraph::new(head), top);
+        let columns = if body.width >= WIDE { body.width / 2 } else { body.width };
+        let chosen = |parts: Vec<Part>| -> Vec<Part> {
+            parts.into_iter().filter_map(|part| part.with(filter)).collect()
+        };
+        // What is looked for is found wherever it is.
+        let most = |shown: usize| if filter.is_empty() { shown } else { usize::MAX };
         let links: Vec<Part> = problems(status)
             .into_iter()
             .chain(status.uplinks.iter().map(|own| uplink(status, own)))
-            .chain(status.networks.iter().map(|own| network(status, own)))
+            .chain(status.networks.iter().map(|own| network(status, own, most(MOST_NEIGHBORS))))
             .collect();
-        let traffic: Vec<Part> = [self.firewall(status), Some(self.talkers(status)), self.peers(status)]
-            .into_iter()
-            .flatten()
-            .collect();
+        let traffic: Vec<Part> = [
+            self.firewall(status),
+            Some(self.talkers(status, columns)),
+            self.peers(status, most(MOST_PEERS)),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        let (links, traffic) = (chosen(links), chosen(traffic));
         let last = if body.width >= WIDE {
             let [left, right] = Layout::horizontal([Constraint::Fill(1), Constraint::Fill(1)]).areas(body);
             let last = draw_from(frame, left, links, self.first);
@@ -173,11 +210,6 @@ impl Screen for View {
             draw_from(frame, body, links.into_iter().chain(traffic).collect(), self.first)
         };
         self.last.set(last);
-        let foot_line = match &self.error {
-            Some(error) => Line::from(error.to_string()).red(),
-            None => Line::from("q: leave   up, down: scroll").dim(),
-        };
-        frame.render_widget(foot_line, foot);
     }
 }
 
@@ -205,32 +237,6 @@ fn draw_from(frame: &mut Frame<'_>, area: Rect, parts: Vec<Part>, first: usize) 
         free = rest;
     }
     last
-}
-
-/// A line in as many as it takes with so many columns. Other than in names there are no wide characters.
-fn wrapped(line: Line<'static>, width: usize) -> Vec<Line<'static>> {
-    if line.width() <= width || width == 0 {
-        return vec![line];
-    }
-    let mut lines = vec![Line::default().style(line.style)];
-    let mut free = width;
-    for span in line.spans {
-        let characters: Vec<char> = span.content.chars().collect();
-        let mut rest = &characters[..];
-        while !rest.is_empty() {
-            if free == 0 {
-                lines.push(Line::default().style(line.style));
-                free = width;
-            }
-            let (now, later) = rest.split_at(free.min(rest.len()));
-            if let Some(last) = lines.last_mut() {
-                last.push_span(Span::styled(now.iter().collect::<String>(), span.style));
-            }
-            free -= now.len();
-            rest = later;
-        }
-    }
-    lines
 }
 
 fn title(what: &str, name: &str, state: &str, colour: Color) -> Line<'static> {
@@ -265,7 +271,7 @@ fn uplink(status: &Status, uplink: &Uplink) -> Part {
     Part { title: title("uplink", &uplink.name, &state, colour), colour, lines }
 }
 
-fn network(status: &Status, network: &Network) -> Part {
+fn network(status: &Status, network: &Network, most: usize) -> Part {
     let colour = match network {
         Network { link_up: false, .. } => Color::Red,
         Network { rogue_routers, .. } if !rogue_routers.is_empty() => Color::Yellow,
@@ -292,14 +298,14 @@ fn network(status: &Status, network: &Network) -> Part {
     }
     let neighbors: Vec<_> =
         status.neighbors.iter().filter(|neighbor| neighbor.interface == network.interface).collect();
-    for neighbor in neighbors.iter().take(MOST_NEIGHBORS) {
+    for neighbor in neighbors.iter().take(most) {
         lines.push(Line::from(vec![
             Span::from(format!("{:<40}", neighbor.address)).cyan(),
             Span::from(neighbor.mac.clone()).dim(),
         ]));
     }
-    if neighbors.len() > MOST_NEIGHBORS {
-        lines.push(Line::from(format!("and {} more neighbors", neighbors.len() - MOST_NEIGHBORS)).dim());
+    if neighbors.len() > most {
+        lines.push(Line::from(format!("and {} more neighbors", neighbors.len() - most)).dim());
     }
     let link = if network.link_up { "link up" } else { "no link" };
     let state = format!("at {}, {link}", network.interface);
@@ -317,7 +323,7 @@ fn listed(what: &str, list: &[impl ToString]) -> Option<Line<'static>> {
     (!list.is_empty()).then(|| Line::from(format!("{what} {}", list.join(", "))))
 }
 
-impl View {
+impl Gateway {
     fn firewall(&self, status: &Status) -> Option<Part> {
         let firewall = status.firewall.as_ref()?;
         let now = self.rates.refused.map(|rate| format!("; {rate:.0}/s now")).unwrap_or_default();
@@ -329,9 +335,10 @@ impl View {
         Some(Part { title: Line::from(" firewall ").bold(), colour: Color::Blue, lines })
     }
 
-    fn talkers(&self, status: &Status) -> Part {
+    fn talkers(&self, status: &Status, width: u16) -> Part {
         let mut lines = Vec::new();
-        if !status.talkers.is_empty() {
+        let is_wide = width >= TALKER;
+        if !status.talkers.is_empty() && is_wide {
             let head = format!("{:<34}{:>6}{:>15}{:>15}", "", "conn.", "out", "in");
             lines.push(Line::from(head).dim());
         }
@@ -340,16 +347,18 @@ impl View {
                 let rate = self.rates.hosts.get(&host.address).map(of).filter(|bits| *bits > 0.0);
                 rate.map(words::rate).or_else(|| Some(words::bytes(bytes? as f64))).unwrap_or_default()
             };
-            lines.push(Line::from(vec![
-                Span::from(format!("{:<34}", host.address)).cyan(),
-                format!(
-                    "{:>6}{:>15}{:>15}",
-                    host.connections,
-                    rate(|rates| rates.0, host.sent_bytes),
-                    rate(|rates| rates.1, host.received_bytes)
-                )
-                .into(),
-            ]));
+            let (out, back) =
+                (rate(|rates| rates.0, host.sent_bytes), rate(|rates| rates.1, host.received_bytes));
+            let count = host.connections;
+            if is_wide {
+                lines.push(Line::from(vec![
+                    Span::from(format!("{:<34}", host.address)).cyan(),
+                    format!("{count:>6}{out:>15}{back:>15}").into(),
+                ]));
+            } else {
+                lines.push(Line::from(Span::from(host.address.to_string()).cyan()));
+                lines.push(Line::from(format!("  {count} conn.   out {out}   in {back}")));
+            }
         }
         if let Some(why) = &status.talkers_incomplete {
             lines.push(Line::from(why.clone()).dim());
@@ -359,25 +368,30 @@ impl View {
         Part { title, colour: Color::Blue, lines }
     }
 
-    fn peers(&self, status: &Status) -> Option<Part> {
+    fn peers(&self, status: &Status, most: usize) -> Option<Part> {
         let tunnel = status.peers.first()?.tunnel.clone();
         let mut lines = Vec::new();
-        for peer in &status.peers {
-            let colour = match peer.state {
-                State::Established => Color::Green,
-                State::Handshake => Color::Yellow,
-                State::Silent => Color::Red,
-                State::Idle => Color::DarkGray,
-            };
+        // In the configuration's order, but those that work last: there may be hundreds.
+        let mut peers: Vec<_> = status.peers.iter().collect();
+        peers.sort_by_key(|peer| peer.state == State::Established);
+        for peer in peers.iter().take(most) {
             lines.push(Line::from(vec![
                 Span::from(format!("{} ", peer.name)).bold(),
-                Span::styled(text::peer_state(peer), Style::new().fg(colour)),
+                Span::styled(text::peer_state(peer), Style::new().fg(colour(peer.state))),
             ]));
             if let Some((out, back)) = self.rates.peers.get(&peer.name) {
                 lines.push(Line::from(format!("  out {}   in {}", words::rate(*out), words::rate(*back))));
             }
         }
-        let title = Line::from(vec![" tunnel ".into(), Span::from(format!("{tunnel} ")).bold()]);
+        if peers.len() > most {
+            lines.push(Line::from(format!("and {} more peers (Tab)", peers.len() - most)).dim());
+        }
+        let working = peers.iter().filter(|peer| peer.state == State::Established).count();
+        let title = Line::from(vec![
+            " tunnel ".into(),
+            Span::from(format!("{tunnel} ")).bold(),
+            Span::from(format!("{working} of {} peers established ", peers.len())),
+        ]);
         Some(Part { title, colour: Color::Blue, lines })
     }
 }
@@ -448,14 +462,14 @@ mod tests {
         .expect("a status")
     }
 
-    fn screen(view: &View, width: u16, height: u16) -> String {
+    fn screen(view: &Gateway, width: u16, height: u16) -> String {
         let mut terminal = Terminal::new(TestBackend::new(width, height)).expect("a terminal");
-        terminal.draw(|frame| view.draw(frame, Instant::now())).expect("a drawing");
+        terminal.draw(|frame| view.draw(frame, frame.area(), "")).expect("a drawing");
         terminal.backend().to_string()
     }
 
-    fn after_two_seconds() -> View {
-        let (start, mut view) = (Instant::now(), View::default());
+    fn after_two_seconds() -> Gateway {
+        let (start, mut view) = (Instant::now(), Gateway::default());
         view.update(Ok(example()), start);
         let mut later = example();
         later.talkers[0].received_bytes = Some(900_000_000 + 250_000_000);
@@ -488,7 +502,6 @@ mod tests {
                 "1.0 Gbit/s",
                 "site-b established, round trip 1.25 ms",
                 "out 10.0 Mbit/s",
-                "q: leave",
             ] {
                 assert!(shown.contains(part), "{part} is missing in:\n{shown}");
             }
@@ -500,25 +513,25 @@ mod tests {
         let mut view = after_two_seconds();
         assert!(!screen(&view, 90, 16).contains("site-b"));
         for _ in 0..20 {
-            view.scroll(1);
+            view.press(KeyCode::Down);
         }
         let end = screen(&view, 90, 16);
         assert!(end.contains("site-b") && end.contains("talkers"), "past the end:\n{end}");
-        view.scroll(-1);
+        view.press(KeyCode::Up);
         assert_ne!(screen(&view, 90, 16), end, "no key is lost at the end");
         for _ in 0..20 {
-            view.scroll(-1);
+            view.press(KeyCode::Up);
         }
         assert!(screen(&view, 90, 16).contains("no such device"));
         // Where all fits there is nowhere to go.
         let all = screen(&view, 90, 60);
-        view.scroll(1);
+        view.press(KeyCode::Down);
         assert_eq!(screen(&view, 90, 60), all);
     }
 
     #[test]
     fn a_line_that_is_too_long_is_wrapped() {
-        let mut view = View::default();
+        let mut view = Gateway::default();
         let mut status = example();
         status.problems = vec![format!("{} the end", "a long problem ".repeat(20))];
         view.update(Ok(status), Instant::now());
