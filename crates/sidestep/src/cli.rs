@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
+use clap_complete::engine::ArgValueCandidates;
 
 use config::DurationError;
 use config::run::{Feature, RunOptions};
@@ -18,8 +19,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, peer, rendezvous, script,
-    setup, show, ssh, stack, status, tunnel_keys,
+    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, peer,
+    rendezvous, script, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -124,7 +125,7 @@ enum Command {
                             sidestep events --follow --json | jq -c 'select(.peer == \"site-b\") | {time, event, reason}'")]
     Events {
         /// Name of the tunnel
-        #[arg(value_name = "NAME", conflicts_with = "socket")]
+        #[arg(value_name = "NAME", conflicts_with = "socket", add = ArgValueCandidates::new(completion::tunnels))]
         tunnel: Option<String>,
         /// A control socket
         #[arg(long, value_name = "PATH")]
@@ -230,7 +231,7 @@ enum Command {
 #[derive(Debug, Args)]
 struct Daemon {
     /// Name of its tunnel; not needed if only one is up
-    #[arg(value_name = "NAME", conflicts_with = "socket")]
+    #[arg(value_name = "NAME", conflicts_with = "socket", add = ArgValueCandidates::new(completion::tunnels))]
     tunnel: Option<String>,
     /// Its control socket, by default /run/sidestep/NAME.sock
     #[arg(long, value_name = "PATH")]
@@ -322,6 +323,7 @@ pub fn main() -> ExitCode {
     if let Err(error) = linux::confine::no_core_dumps() {
         let _ = writeln!(io::stderr(), "sidestep: {error}");
     }
+    completion::answer(Cli::command);
     let failure = match Cli::try_parse() {
         Ok(cli) => match run(cli.command) {
             Ok(code) => return code,
@@ -417,7 +419,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let message = "the laboratory is now a separate program, `sidestep-lab`, with the same commands";
             return Err(Failure::Message(message.into()));
         }
-        Command::Completions { shell } => print(manual::completions(Cli::command(), shell))?,
+        Command::Completions { shell } => print(completion::script(shell)?)?,
         Command::Man => print(manual::page(Cli::command())?)?,
     }
     Ok(ExitCode::SUCCESS)

@@ -20,7 +20,8 @@
 //! | `peer` | peers added, removed and listed |
 //! | `script` | packet scripts: their tests, and commands for the process that they run in |
 //! | `stack` | programs on a host of our own, on a TAP or TUN device |
-//! | `failure`, `terminal`, `fit`, `manual` | how a command fails; width and colours; text in so many columns; the manual page |
+//! | `failure`, `terminal`, `fit` | how a command fails; width and colours; text in so many columns |
+//! | `manual`, `completion` | the manual page; what completes the command line |
 //!
 //! Invariants:
 //! - A secret is never printed, except by the commands whose purpose it is (`genkey`, `genpsk`).
@@ -30,6 +31,7 @@
 
 mod check;
 pub mod cli;
+mod completion;
 mod doctor;
 mod down;
 mod event_lines;

@@ -57,11 +57,16 @@ pub(crate) fn only_tunnel(tunnel: Option<&str>) -> Option<PathBuf> {
     if let Some(tunnel) = tunnel {
         return Some(Path::new(FOLDER).join(format!("{tunnel}.toml")));
     }
-    let files = std::fs::read_dir(FOLDER).ok()?.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut files =
-        files.filter(|file| file.extension().is_some_and(|end| end == "toml") && tunnel_of(file).is_some());
+    let mut files = configurations().filter(|file| tunnel_of(file).is_some());
     let only = files.next();
     only.filter(|_| files.next().is_none())
+}
+
+/// The files where configurations are; none where the user may not look.
+pub(crate) fn configurations() -> impl Iterator<Item = PathBuf> {
+    let entries = std::fs::read_dir(FOLDER).into_iter().flatten();
+    let files = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    files.filter(|file| file.extension().is_some_and(|end| end == "toml"))
 }
 
 /// The name of the tunnel that a file describes, if it can be read.

@@ -1,9 +1,8 @@
-//! The manual and the completions, both made from the declaration of the command line.
+//! The manual, made from the declaration of the command line.
 
 use std::io;
 
 use clap::Command;
-use clap_complete::Shell;
 use clap_mangen::Man;
 
 /// Complete configurations, with comments.
@@ -12,13 +11,6 @@ const EXAMPLES: [(&str, &str); 3] = [
     ("A gateway", include_str!("../../../examples/home.toml")),
     ("IPsec between two sites", include_str!("../../../examples/ipsec-site-a.toml")),
 ];
-
-/// The script that completes the command line in `shell`.
-pub(crate) fn completions(mut command: Command, shell: Shell) -> String {
-    let mut script = Vec::new();
-    clap_complete::generate(shell, &mut command, "sidestep", &mut script);
-    String::from_utf8_lossy(&script).into_owned()
-}
 
 /// sidestep(1), all commands on one page, in roff.
 pub(crate) fn page(mut command: Command) -> io::Result<String> {

@@ -361,10 +361,23 @@ fn a_reader_that_leaves_is_no_error() {
 fn completions_and_the_manual_are_written() {
     for shell in ["bash", "zsh", "fish"] {
         let script = stdout(&sidestep(&["completions", shell]));
-        assert!(script.contains("endpoints"), "{shell}");
+        assert!(script.contains("COMPLETE"), "{shell}");
     }
     let manual = stdout(&sidestep(&["man"]));
     assert!(manual.contains(".TH") && manual.contains("CONFIGURATION"));
+}
+
+#[test]
+fn a_shell_is_told_commands_options_and_values() {
+    let complete = |words: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidestep"));
+        let index = words.len() - 1;
+        command.env("COMPLETE", "bash").env("_CLAP_COMPLETE_INDEX", index.to_string()).env("_CLAP_IFS", "\n");
+        String::from_utf8(command.arg("--").args(words).output().unwrap().stdout).unwrap()
+    };
+    assert!(complete(&["sidestep", "end"]).contains("endpoints"));
+    assert!(complete(&["sidestep", "show", "--so"]).contains("--sort"));
+    assert!(complete(&["sidestep", "show", "--state", ""]).contains("silent"));
 }
 
 /// Each `tests/wrong/NAME.toml` has its message in `NAME.stderr`. To accept new messages, run with UPDATE_MESSAGES=1

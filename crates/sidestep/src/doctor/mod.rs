@@ -13,10 +13,12 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use control::tunnel_status::{Peer, State, Status};
 use control::{Error, Request};
 use serde::Serialize;
 
+use crate::completion;
 use crate::failure::Failure;
 use crate::load::{only_tunnel, tunnel_of};
 use crate::terminal::print;
@@ -37,9 +39,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
                         sidestep doctor --json | jq -r '.findings[] | select(.level == \"fault\") | .code'")]
 pub(crate) struct DoctorCommand {
     /// Only this peer, and what all need
+    #[arg(add = ArgValueCandidates::new(completion::peers))]
     peer: Option<String>,
     /// Name of the tunnel; not needed if there is only one
-    #[arg(long, value_name = "NAME", conflicts_with = "socket")]
+    #[arg(long, value_name = "NAME", conflicts_with = "socket", add = ArgValueCandidates::new(completion::tunnels))]
     tunnel: Option<String>,
     /// Its control socket, by default /run/sidestep/NAME.sock
     #[arg(long, value_name = "PATH")]

@@ -7,10 +7,12 @@ pub(crate) mod text;
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::engine::ArgValueCandidates;
 use control::tunnel_status::Status;
 use control::{Error, Request};
 use serde_json::Value;
 
+use crate::completion;
 use crate::failure::Failure;
 use crate::fit;
 use crate::terminal;
@@ -33,13 +35,13 @@ const MOST_NAMES: usize = 8;
                         sidestep show --json | jq '.peers[] | {name, state, rtt_ms}'")]
 pub(crate) struct ShowCommand {
     /// Name of the tunnel, by default each that is up
-    #[arg(value_name = "NAME", conflicts_with = "socket")]
+    #[arg(value_name = "NAME", conflicts_with = "socket", add = ArgValueCandidates::new(completion::tunnels))]
     tunnel: Option<String>,
     /// Its control socket, by default /run/sidestep/NAME.sock
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
     /// All that is known of this peer; may be repeated
-    #[arg(long = "peer", value_name = "PEER")]
+    #[arg(long = "peer", value_name = "PEER", add = ArgValueCandidates::new(completion::peers))]
     peers: Vec<String>,
     /// All that is known of each peer, instead of a line
     #[arg(long)]
