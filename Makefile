@@ -19,6 +19,8 @@ SIDESTEP_BIN := $(TARGET)/release/sidestep
 SIDESTEP_LAB_BIN := $(TARGET)/release/sidestep-lab
 # As it is installed: its debug information is in a file beside it.
 INSTALLED := $(TARGET)/installed/sidestep
+# What runs it, if it is for another processor
+RUN ?=
 SHIPPED := SIDESTEP_BIN=$(SIDESTEP_BIN) SIDESTEP_LAB_BIN=$(SIDESTEP_LAB_BIN)
 # sudo resets PATH and the environment: both are handed on where a command runs as root.
 # Continuous integration builds what was committed, nothing newer.
@@ -46,7 +48,7 @@ deb: $(INSTALLED) ## the Debian package, target/packages/sidestep.deb
 	packaging/package-deb $(INSTALLED) $(TARGET)/packages
 
 .PHONY: test-packages
-test-packages: $(INSTALLED) ## the package, installed, upgraded and removed in a clean root (as root), and the Ansible role
+test-packages: $(INSTALLED) ## the package, between two clean machines (as root), and the Ansible role
 	@scripts/setup packages
 	$(AS_ROOT) packaging/test-deb $(INSTALLED)
 	contrib/ansible/test $(INSTALLED)
@@ -140,7 +142,7 @@ style:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	scripts/imports
 	scripts/deny
-	shellcheck .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging contrib)
+	shellcheck --external-sources --source-path=SCRIPTDIR .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging contrib)
 
 .PHONY: clippy
 clippy:
@@ -188,10 +190,10 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 	for file in $(GENERATED); do \
 		install -d "$(DESTDIR)$(PREFIX)/share/$$(dirname "$$file")"; \
 	done
-	$(INSTALLED) man > $(DESTDIR)$(PREFIX)/share/$(MANUAL)
-	$(INSTALLED) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
-	$(INSTALLED) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
-	$(INSTALLED) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
+	$(RUN) $(INSTALLED) man > $(DESTDIR)$(PREFIX)/share/$(MANUAL)
+	$(RUN) $(INSTALLED) completions bash > $(DESTDIR)$(PREFIX)/share/$(BASH_COMPLETION)
+	$(RUN) $(INSTALLED) completions zsh > $(DESTDIR)$(PREFIX)/share/$(ZSH_COMPLETION)
+	$(RUN) $(INSTALLED) completions fish > $(DESTDIR)$(PREFIX)/share/$(FISH_COMPLETION)
 	@# Configurations hold private keys. Where there is one, no example is needed.
 	install -d -m 0700 $(DESTDIR)$(SYSCONFDIR)/sidestep
 	compgen -G '$(DESTDIR)$(SYSCONFDIR)/sidestep/*.toml' > /dev/null || \
@@ -204,7 +206,7 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 
 # Where gdb looks, with PREFIX=/usr
 DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
-UNITS           := sidestep@.service sidestep-close@.service
+UNITS           := $(notdir $(wildcard packaging/*.service))
 EXAMPLE         := mt6d0.toml.example
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep

@@ -269,7 +269,7 @@ pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: boo
              {own}\
              \tchain dark {{\n\
              \t\tip6 nexthdr udp accept\n\
-             \t\tip6 nexthdr ipv6-icmp icmpv6 type {{ destination-unreachable, packet-too-big, time-exceeded, \
+             \t\tip6 nexthdr icmpv6 icmpv6 type {{ destination-unreachable, packet-too-big, time-exceeded, \
              parameter-problem, nd-neighbor-solicit, nd-neighbor-advert }} accept\n\
              \t\tdrop\n\
              \t}}\n\
@@ -282,7 +282,8 @@ pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: boo
     } else {
         String::new()
     };
-    let (first, darkness) = (each("ip6 nexthdr != { udp, ipv6-icmp } drop"), each("goto dark"));
+    // Protocols by words of nft's own: other names it looks up in /etc/protocols, which small systems are without.
+    let (first, darkness) = (each("ip6 nexthdr != { udp, icmpv6 } drop"), each("goto dark"));
     // Adding before flushing makes that succeed whether or not the table is there.
     // An ICMPv6 error for an address that is no longer local must not be forwarded back to the link.
     format!(
@@ -419,5 +420,7 @@ mod tests {
         let script = render(&dark, true, false);
         assert!(script.contains("ip6 daddr 2001:db8::/64 "), "{script}");
         assert!(!script.contains("notrack"));
+        // What nft would look up in a file.
+        assert!(!script.contains("ipv6-icmp"), "{script}");
     }
 }
