@@ -47,11 +47,31 @@ deb: $(INSTALLED) ## the Debian package, target/packages/sidestep.deb
 	@scripts/setup packages
 	packaging/package-deb $(INSTALLED) $(TARGET)/packages
 
+# The programs that need no library, for these kinds of processors: ARCHS=x86_64 makes packages of one kind only
+ARCHS ?= x86_64 aarch64
+STATIC := $(TARGET)/static/sidestep-
+# As OpenWrt tells processors apart
+OPENWRT_x86_64  := x86_64
+OPENWRT_aarch64 := aarch64_generic aarch64_cortex-a53 aarch64_cortex-a72 aarch64_cortex-a76
+.PHONY: packages
+packages: deb $(addprefix $(STATIC),$(ARCHS)) ## packages for Debian, RPM systems and OpenWrt, and an image for containers, in target/packages
+	@scripts/setup packages
+	$(foreach arch,$(ARCHS),packaging/package-rpm $(STATIC)$(arch) $(arch) $(TARGET)/packages && \
+		packaging/package-ipk $(STATIC)$(arch) $(TARGET)/packages $(OPENWRT_$(arch)) &&) true
+	packaging/package-oci $(TARGET)/packages $(foreach arch,$(ARCHS),$(arch)=$(STATIC)$(arch))
+
 .PHONY: test-packages
-test-packages: $(INSTALLED) ## the package, between two clean machines (as root), and the Ansible role
+test-packages: $(INSTALLED) $(addprefix $(STATIC),$(ARCHS)) ## each package where it belongs: two clean machines, a root, a container (as root); the Ansible role
 	@scripts/setup packages
 	$(AS_ROOT) packaging/test-deb $(INSTALLED)
+	$(AS_ROOT) packaging/test-rpm $(STATIC)x86_64
+	$(AS_ROOT) packaging/test-ipk $(STATIC)x86_64
+	$(AS_ROOT) packaging/test-oci $(foreach arch,$(ARCHS),$(STATIC)$(arch))
 	contrib/ansible/test $(INSTALLED)
+
+$(STATIC)%:
+	@scripts/setup build static
+	scripts/static $*
 
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static
@@ -142,7 +162,7 @@ style:
 	cargo fmt --manifest-path fuzz/Cargo.toml --check
 	scripts/imports
 	scripts/deny
-	shellcheck --external-sources --source-path=SCRIPTDIR .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging contrib)
+	shellcheck --external-sources --source-path=SCRIPTDIR .ci/run $$(grep -rlE '^#!.*(bash|sh)$$' scripts packaging contrib) packaging/openwrt/files/sidestep.init
 
 .PHONY: clippy
 clippy:
