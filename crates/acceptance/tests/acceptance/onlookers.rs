@@ -106,7 +106,7 @@ fn a_group_may_look_and_change_nothing() {
     tell("a reload");
     let configuration = lab.gateway_a().configuration().display().to_string();
     let program = lab.program().to_string_lossy().into_owned();
-    let second = lab.exec(Node::GatewayA, &[&program, "up", &configuration]).expect("a command that starts");
+    let second = lab.exec(Node::GatewayA, [&program, "up", &configuration]).expect("a command that starts");
     assert!(!second.status.success(), "{}", said(&second));
     tell("a second copy");
     lab.gateway_a().kill();
