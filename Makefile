@@ -69,6 +69,11 @@ test-packages: $(INSTALLED) $(addprefix $(STATIC),$(ARCHS)) ## each package wher
 	$(AS_ROOT) packaging/test-oci $(foreach arch,$(ARCHS),$(STATIC)$(arch))
 	contrib/ansible/test $(INSTALLED)
 
+.PHONY: test-metrics
+test-metrics: lab ## metrics, alert rules and dashboard on a live Prometheus, with two gateways through faults (as root)
+	@scripts/setup lab metrics
+	$(AS_ROOT) contrib/prometheus/test $(SIDESTEP_BIN) $(SIDESTEP_LAB_BIN)
+
 $(STATIC)%:
 	@scripts/setup build static
 	scripts/static $*

@@ -220,7 +220,7 @@ mod tests {
         counts.defaults.insert("refused".to_owned(), count(7, Verdict::Reject));
         counts.defaults.insert("it is told nothing".to_owned(), count(0, Verdict::Drop));
         counts.defaults.insert("an error message".to_owned(), count(3, Verdict::Accept));
-        let told = firewall(&counts);
+        let told = firewall(&counts, MOST_RULES);
         assert_eq!(
             (told.dropped_packets, told.rejected_packets, told.refused_by_default_packets),
             (20, 7, 7)

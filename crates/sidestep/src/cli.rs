@@ -19,7 +19,7 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, peer,
+    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics, peer,
     rendezvous, script, setup, show, ssh, stack, status, tunnel_keys,
 };
 
@@ -151,6 +151,7 @@ enum Command {
         #[arg(long)]
         watch: bool,
     },
+    Metrics(metrics::MetricsOptions),
     /// Print where both ends of a pair listen for each other before they have a session
     ///
     /// Rendezvous endpoints follow from the keys and the time. Use this to look for a first contact that fails
@@ -400,6 +401,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             event_lines::run(socket.or(named), json, follow)?;
         }
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
+        Command::Metrics(options) => return options.run(),
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;
         }

@@ -31,7 +31,9 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<(
     loop {
         let sockets = socket.clone().map_or_else(all, |socket| vec![socket]);
         let mut new = Vec::new();
-        let mut failed = (first && sockets.is_empty()).then(|| Error::NoSocket(control::FOLDER.into()));
+        // None is to be found, or not by this user.
+        let missing = || control::find(control::FOLDER.as_ref()).err();
+        let mut failed = (first && sockets.is_empty()).then(missing).flatten();
         for socket in sockets {
             match read(&socket, &mut shown) {
                 Ok(events) => new.extend(events.into_iter().map(|event| (name(&socket), event))),

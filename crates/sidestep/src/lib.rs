@@ -43,6 +43,7 @@ mod ipsec;
 mod key;
 mod load;
 mod manual;
+mod metrics;
 mod peer;
 mod rendezvous;
 mod script;

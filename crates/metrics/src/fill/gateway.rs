@@ -1,0 +1,80 @@
+//! A gateway: its uplinks, its networks, its firewall.
+
+use control::router_status::{Firewall, Network, Status, Tunnel, Uplink};
+
+use crate::catalogue::*;
+use crate::page::{Label, Page};
+
+/// `at` is when it was asked, in seconds of Unix time.
+pub(crate) fn gateway(page: &mut Page, status: &Status, at: f64) {
+    page.add(&GATEWAY_CONNECTIONS, &[], status.connections);
+    page.add(&GATEWAY_PROBLEMS, &[], status.problems.len());
+    for uplink in &status.uplinks {
+        let (name, interface) = (Label::from(&*uplink.name), Label::from(&*uplink.interface));
+        add_uplink(page, &[&name, &interface], uplink, at);
+        if let Some(tunnel) = &uplink.tunnel {
+            add_transition(page, &[&name, &Label::from(&*tunnel.kind)], tunnel);
+        }
+    }
+    for network in &status.networks {
+        let (name, interface) = (Label::from(&*network.name), Label::from(&*network.interface));
+        let neighbors =
+            status.neighbors.iter().filter(|neighbor| neighbor.interface == network.interface).count();
+        add_network(page, &[&name, &interface], network, neighbors);
+    }
+}
+
+fn add_uplink(page: &mut Page, whose: &[&Label; 2], uplink: &Uplink, at: f64) {
+    page.add(&UPLINK_LINK_UP, whose, uplink.link_up);
+    page.add(&UPLINK_WORKS, whose, uplink.works);
+    if let Some(answered) = uplink.probes_answered {
+        page.add(&UPLINK_PROBES_ANSWERED, whose, answered);
+    }
+    page.add(&UPLINK_ROUTER, whose, uplink.router.is_some());
+    page.add(&UPLINK_PREFIXES, whose, uplink.prefixes.len());
+    let last = uplink.prefixes.iter().map(|prefix| prefix.valid_seconds).collect::<Option<Vec<_>>>();
+    if let Some(seconds) = last.and_then(|all| all.into_iter().max()) {
+        page.add(&UPLINK_LEASE_EXPIRY, whose, at + seconds as f64);
+    }
+    page.add(&UPLINK_WAITING, whose, uplink.waits_for_prefix.as_ref().map_or(0, |wait| wait.seconds));
+}
+
+fn add_transition(page: &mut Page, whose: &[&Label; 2], tunnel: &Tunnel) {
+    for (metric, count) in [
+        (&TRANSITION_RECEIVED_PACKETS, tunnel.rx_packets),
+        (&TRANSITION_RECEIVED, tunnel.rx_bytes),
+        (&TRANSITION_SENT_PACKETS, tunnel.tx_packets),
+        (&TRANSITION_SENT, tunnel.tx_bytes),
+    ] {
+        page.add(metric, whose, count);
+    }
+    for (reason, count) in &tunnel.drops {
+        page.add(&TRANSITION_DROPPED, &[whose[0], whose[1], &Label::from(reason.as_str())], *count);
+    }
+}
+
+fn add_network(page: &mut Page, whose: &[&Label; 2], network: &Network, neighbors: usize) {
+    page.add(&NETWORK_LINK_UP, whose, network.link_up);
+    page.add(&NETWORK_DEFAULT_ROUTER, whose, network.default_router);
+    page.add(&NETWORK_PREFIXES, whose, network.prefixes.len());
+    page.add(&NETWORK_NEIGHBORS, whose, neighbors);
+    page.add(&NETWORK_ADVERTISEMENTS, whose, network.advertisements_sent);
+    page.add(&NETWORK_SOLICITATIONS, whose, network.solicitations_received);
+    page.add(&NETWORK_ROGUE_ROUTERS, whose, network.rogue_routers.len());
+}
+
+/// What the firewall has counted, of every rule.
+pub(crate) fn firewall(page: &mut Page, firewall: Option<&Firewall>) {
+    let Some(firewall) = firewall else { return };
+    let verdict = |verdict: &Option<String>| Label::from(verdict.as_deref().unwrap_or("none"));
+    for rule in &firewall.rules {
+        let of = [&Label::from(rule.number.to_string()), &verdict(&rule.verdict)];
+        page.add(&FIREWALL_RULE_PACKETS, &of, rule.packets);
+        page.add(&FIREWALL_RULE, &of, rule.bytes);
+    }
+    for fallback in &firewall.defaults {
+        let of = [&Label::from(&*fallback.reason), &verdict(&fallback.verdict)];
+        page.add(&FIREWALL_DEFAULT_PACKETS, &of, fallback.packets);
+        page.add(&FIREWALL_DEFAULT, &of, fallback.bytes);
+    }
+}
