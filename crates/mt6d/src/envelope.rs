@@ -9,10 +9,13 @@
 
 use std::net::Ipv6Addr;
 
+use chacha20::cipher::consts::U10;
 use chacha20poly1305::{AeadInPlace, KeyInit, Tag, XChaCha20Poly1305, XNonce};
 use ipnet::Ipv6Net;
+use zeroize::Zeroizing;
 
 use crate::config::HOP_PREFIX_LENGTH;
+use crate::kdf::Secret;
 use crate::keys::Role;
 use crate::tier::TierEpoch;
 
@@ -83,7 +86,8 @@ pub(crate) enum Kind<'a> {
 }
 
 impl Kind<'_> {
-    fn associated_data(&self) -> Vec<u8> {
+    /// The bytes that say so.
+    pub(crate) fn associated_data(&self) -> Vec<u8> {
         match self {
             Kind::First { receiver, at } => {
                 [b"1", receiver.letter(), &[at.tier.number()], &at.epoch.0.to_be_bytes()].concat()
@@ -110,6 +114,13 @@ pub(crate) fn seal(key: &[u8; 32], kind: &Kind, nonce: &Nonce, message: &[u8], s
         .expect("a datagram is within the cipher's limits");
     datagram[end..].copy_from_slice(&tag);
     datagram
+}
+
+/// The key of the one envelope with this nonce: XChaCha20 derives it, by HChaCha20, and seals with ChaCha20-Poly1305 and the
+/// last 8 bytes of the nonce.
+pub(crate) fn own_key(key: &[u8; 32], nonce: &Nonce) -> Secret {
+    let (input, _) = nonce.split_first_chunk::<16>().expect("a nonce is longer");
+    Zeroizing::new(chacha20::hchacha::<U10>(key.into(), input.into()).into())
 }
 
 /// The message of a datagram, if it is of this kind and its sender has the pair's keys.

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 use crate::envelope::Claim;
 use crate::id::LaneId;
 use crate::kdf::{Secret, expand, extract, prf_secret};
+use crate::key_log::Label;
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::{Malformed, Offer};
 
@@ -162,6 +163,11 @@ impl SessionSecret {
     /// The key of `role`'s endpoints.
     pub(crate) fn address(&self, role: Role) -> Secret {
         expand(&self.0, &[b"address", role.letter()])
+    }
+
+    /// What the session is called in a key log.
+    pub(crate) fn label(&self) -> Label {
+        *expand(&self.0, &[b"key log"]).first_chunk().expect("32 bytes")
     }
 
     /// The key of the session's schedule.

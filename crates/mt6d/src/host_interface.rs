@@ -11,6 +11,7 @@ use zeroize::Zeroizing;
 
 use crate::event::{Change, PeerEvent};
 use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
+use crate::key_log::KeyLog;
 use crate::tier::TierEpoch;
 
 /// Events that wait for the host.
@@ -81,6 +82,8 @@ pub(crate) struct HostInterface {
     /// What the host may want to know, the oldest first.
     events: VecDeque<PeerEvent>,
     next_session: SessionId,
+    /// Only where secrets are to be logged.
+    pub(crate) key_log: Option<KeyLog>,
     entropy: Entropy,
     rng: ChaCha20Rng,
 }
@@ -97,6 +100,7 @@ impl HostInterface {
             actions: VecDeque::new(),
             events: VecDeque::new(),
             next_session: SessionId(0),
+            key_log: None,
             entropy: Box::new(entropy),
             rng,
         }

@@ -109,6 +109,7 @@
 //! | `node`, `env`, `host_interface`, [`Outbox`], [`Received`], [`Deliver`] | the host's side |
 //! | `routes` | which peer an inner address is behind |
 //! | `packet_worker` | carrying packets on other threads |
+//! | `key_log` | secrets for who records datagrams and asked for them |
 //! | `drops` | why packets go no further |
 //!
 //! The crate's types use those of [`ipnet`] and of `sidestep-wire`, which it hands on.
@@ -129,6 +130,7 @@ mod handshake;
 mod host_interface;
 mod id;
 mod kdf;
+mod key_log;
 pub mod keys;
 mod limit;
 mod node;

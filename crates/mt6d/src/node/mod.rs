@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use wire::virtio_net;
+use zeroize::Zeroizing;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
 use crate::deliver::{Deliver, Discard};
@@ -20,6 +21,7 @@ use crate::env::{Env, Identity};
 use crate::event::{PeerEvent, PeerState, SendFailure, Unheard};
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
+use crate::key_log::KeyLog;
 use crate::keys::PublicPair;
 use crate::outbox::Outbox;
 use crate::packet_worker::Updates;
@@ -435,6 +437,17 @@ impl Node {
     pub fn memory(&mut self, now: Now) -> impl Iterator<Item = (PublicPair, PeerMemory)> {
         let (peers, changed) = (&mut self.peers, std::mem::take(&mut self.unsaved));
         changed.into_iter().filter_map(move |index| Some(peers.get_mut(index)?.new_memory(now))).flatten()
+    }
+
+    /// From now on has a line of a key log for each lane and envelope (docs/operations.md, "Key log"). With these, whoever
+    /// has recorded the datagrams reads them: for debugging only.
+    pub fn log_keys(&mut self, now: Now) {
+        self.host.key_log.get_or_insert_with(|| KeyLog::new(now.boot));
+    }
+
+    /// The next of these lines, with its end.
+    pub fn next_key_log_line(&mut self) -> Option<Zeroizing<String>> {
+        self.host.key_log.as_mut()?.next()
     }
 
     /// All peers as they are.

@@ -65,6 +65,9 @@ impl Peer {
             let kind = Kind::First { receiver: pairing.keys.role.other(), at: first.at };
             let size = env.host.random(SIZES) as usize;
             let datagram = envelope::seal(&pairing.keys.handshake, &kind, &nonce(env), &first.message, size);
+            if let Some(log) = &mut env.host.key_log {
+                log.sealed(&pairing.keys.handshake, &kind, &datagram, &self.config.name);
+            }
             env.outbox.datagram(from, Some(first.to), Ecn::NotEct, datagram.len()).copy_from_slice(&datagram);
             self.attempts.note_copy(now);
         }
@@ -140,6 +143,9 @@ impl Peer {
         {
             let kind = Kind::Answer { first: &current.first.ephemeral };
             if let Some(message) = envelope::open(&pairing.keys.handshake, &kind, datagram) {
+                if let Some(log) = &mut env.host.key_log {
+                    log.opened(&pairing.keys.handshake, &kind, datagram, &self.config.name, env.now.boot);
+                }
                 return self.handle_answer(received.source, &message, env);
             }
         }
@@ -147,6 +153,9 @@ impl Peer {
         let Some(message) = envelope::open(&pairing.keys.handshake, &kind, datagram) else {
             return Err(DropReason::NotForUs);
         };
+        if let Some(log) = &mut env.host.key_log {
+            log.opened(&pairing.keys.handshake, &kind, datagram, &self.config.name, env.now.boot);
+        }
         let (claim, noise) = Claim::split(&message).ok_or(DropReason::HandshakeFailed)?;
         let ephemeral: Ephemeral = *noise.first_chunk().ok_or(DropReason::HandshakeFailed)?;
         let seen =
@@ -230,6 +239,9 @@ impl Peer {
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
         let kind = Kind::Answer { first: &ephemeral };
         let datagram = envelope::seal(&keys.handshake, &kind, &nonce(env), &answer, size);
+        if let Some(log) = &mut env.host.key_log {
+            log.sealed(&keys.handshake, &kind, &datagram, &self.config.name);
+        }
 
         let unconfirmed = |s: &&Session| matches!(s.phase, Phase::Responding | Phase::Unconfirmed { .. });
         if self.sessions.iter().filter(unconfirmed).count() >= UNCONFIRMED {
@@ -293,6 +305,7 @@ impl Peer {
         let initiated_by = if round_trip.is_some() { role } else { role.other() };
         let new = NewSession {
             peer: self.index,
+            name: &self.config.name,
             pairing,
             role,
             initiated_by,

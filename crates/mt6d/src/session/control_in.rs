@@ -104,9 +104,14 @@ impl Session {
             Control::Context { context, retires, source, destination } => {
                 let pair = contexts::pair(source, destination);
                 let mut known = self.common.contexts.write().unwrap_or_else(PoisonError::into_inner);
+                let new = known.get(context).is_none();
                 let learned = known.learn(context, retires, pair);
                 drop(known);
                 if learned {
+                    if let Some(log) = env.host.key_log.as_mut().filter(|_| new) {
+                        let sender = self.common.role.other();
+                        log.context(self.common.label, sender, context, source, destination);
+                    }
                     self.pairs_changed();
                     self.send_control(id, &Control::ContextKnown { context }, env);
                 }

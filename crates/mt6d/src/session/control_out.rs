@@ -50,6 +50,11 @@ impl Session {
     pub(crate) fn sent_in_full(&mut self, pair: &Pair, env: &mut Env) {
         let again = (self.round_trip.smoothed() * 2).max(std::time::Duration::from_millis(200));
         if let Some((id, announcement)) = self.send_contexts.sent_in_full(pair, env.now.boot, again) {
+            if let (Some(log), Control::Context { context, source, destination, .. }) =
+                (&mut env.host.key_log, &announcement)
+            {
+                log.context(self.common.label, self.common.role, *context, *source, *destination);
+            }
             self.send_control(id, &announcement, env);
             self.pairs_changed();
         }

@@ -41,6 +41,7 @@ use crate::handshake::{InitiatorState, LaneSecret, SessionSecret};
 use crate::host_interface::{HostInterface, Purpose};
 use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::kdf::Secret;
+use crate::key_log::{Label, LaneKeys};
 use crate::keys::Role;
 use crate::limit::Limit;
 use crate::offer::Cipher;
@@ -140,6 +141,8 @@ struct Generation {
 struct Common {
     peer: PeerId,
     session: SessionId,
+    /// What it is called in a key log.
+    label: Label,
     role: Role,
     contexts: Arc<RwLock<ReceiveContexts>>,
     activity: Arc<Activity>,
@@ -163,9 +166,18 @@ impl Generation {
         let at = |key: &Secret, prefix| endpoint::derive(key, prefix, Place::Lane(number));
         let local = at(&self.local_address, terms.local_prefix);
         let remote = at(&self.remote_address, terms.remote_prefix);
-        let (data, header) = (self.sending.data(number), self.sending.header(number));
+        let keys = |secret: &LaneSecret, sender, from, to, host: &mut HostInterface| {
+            let (data, header) = (secret.data(number), secret.header(number));
+            if let Some(log) = &mut host.key_log {
+                let (session, cipher) = (common.label, terms.cipher);
+                let (data, header) = (&data, &header);
+                log.lane(&LaneKeys { session, sender, lane: number, cipher, from, to, data, header });
+            }
+            (data, header)
+        };
+        let (data, header) = keys(&self.sending, common.role, local, remote, host);
         let sealing = SealingKey::new(terms.cipher, &data, &header);
-        let (data, header) = (self.receiving.data(number), self.receiving.header(number));
+        let (data, header) = keys(&self.receiving, common.role.other(), remote, local, host);
         let opening = OpeningKey::new(terms.cipher, &data, &header);
         let activity = Arc::new(LaneActivity::new());
         let receiver = Receiver {
@@ -294,6 +306,8 @@ pub(crate) struct Learned {
 /// What a new session begins with.
 pub(crate) struct NewSession<'a> {
     pub(crate) peer: PeerId,
+    /// The peer's.
+    pub(crate) name: &'a str,
     pub(crate) pairing: PairingId,
     pub(crate) role: Role,
     pub(crate) initiated_by: Role,
@@ -310,7 +324,7 @@ impl Session {
     /// Begins a session and asks for its first endpoints. The initiator's clock starts half a round trip back, when
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
-        let NewSession { peer, pairing, role, initiated_by, secret, terms, .. } = new;
+        let NewSession { peer, name, pairing, role, initiated_by, secret, terms, .. } = new;
         let NewSession { round_trip, learned, keepalive, budget, .. } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = secret.schedule();
@@ -323,10 +337,18 @@ impl Session {
         let common = Common {
             peer,
             session: host.new_session(),
+            label: secret.label(),
             role,
             contexts: Arc::new(RwLock::new(ReceiveContexts::new(theirs))),
             activity: activity.clone(),
         };
+        if let Some(log) = &mut host.key_log {
+            log.session(common.label, role, name);
+            if let Some((own, peer)) = terms.stream {
+                log.context(common.label, role, 0, own, peer);
+                log.context(common.label, role.other(), 0, peer, own);
+            }
+        }
         let path_mtu = PathMtu::new(terms.mtu, now);
         let sender = Sender {
             lanes: Vec::new(),

@@ -237,6 +237,7 @@ mod tests {
         };
         let new = NewSession {
             peer: PeerId(0),
+            name: "peer",
             pairing: PairingId::default(),
             role: Role::H,
             initiated_by: Role::H,

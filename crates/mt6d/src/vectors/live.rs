@@ -79,6 +79,7 @@ impl End {
         let mut host = HostInterface::new(|| [0; 32]);
         let new = NewSession {
             peer: PeerId(0),
+            name: "peer",
             pairing: PairingId::default(),
             role,
             initiated_by: Role::L,

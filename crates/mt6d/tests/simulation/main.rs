@@ -6,6 +6,7 @@ mod attacker;
 mod first_contact;
 mod impaired;
 mod interruptions;
+mod key_log;
 mod keys;
 mod liveness;
 mod many;
