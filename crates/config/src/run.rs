@@ -15,6 +15,8 @@ pub struct RunOptions {
     pub state_dir: PathBuf,
     /// A program that is run at each event.
     pub on_event: Option<PathBuf>,
+    /// A file for secrets that open captures of the tunnel.
+    pub key_log: Option<PathBuf>,
     /// It ends after this time, unless that is confirmed.
     pub confirm: Option<Duration>,
     /// For tests: added to the wall clock, in milliseconds; the control socket may change it then.

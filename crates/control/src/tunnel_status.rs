@@ -33,6 +33,9 @@ pub struct Status {
     /// How often another program had changed or removed the rules that keep the hopping prefix dark, and they were restored.
     #[serde(default)]
     pub rules_restored: u64,
+    /// Whether secrets are written to a file that open captures of this tunnel (`up --keylog`).
+    #[serde(default)]
+    pub keylog: bool,
     /// The peers, in the order of the configuration.
     pub peers: Vec<Peer>,
 }
@@ -335,6 +338,7 @@ pub fn example() -> Status {
         uptime_s: 90_061,
         drops: BTreeMap::from([("no route".to_owned(), 2)]),
         rules_restored: 0,
+        keylog: false,
         peers: vec![established, idle],
     }
 }

@@ -49,6 +49,35 @@ pub fn open_private(path: &Path, longest: u64) -> Result<File> {
     Ok(file)
 }
 
+/// Opens a file to write secrets behind what it has, or makes it, for its owner alone. One that others may read is refused,
+/// as is a link, and a folder in which others may put something else in its place.
+pub fn append_private(path: &Path) -> Result<File> {
+    let shown = path.display();
+    let refuse = |reason: String| Err(Error::other(format!("{shown} is to hold secrets"), reason));
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let of_folder = std::fs::metadata(folder).context(|| format!("stat {}", folder.display()))?;
+    let user = nix::unistd::geteuid().as_raw();
+    let is_ours = |owner: u32| owner == 0 || owner == user;
+    if of_folder.mode() & 0o022 != 0 || !is_ours(of_folder.uid()) {
+        return refuse(format!(
+            "others may put files into {}: choose a folder that is yours alone, such as one that `mkdir -m 700` makes",
+            folder.display()
+        ));
+    }
+    let file = OpenOptions::new()
+        .append(true)
+        .create(true)
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .context(|| format!("open {shown}"))?;
+    check_private(&file, path, u64::MAX)?;
+    if file.metadata().context(|| format!("fstat {shown}"))?.nlink() != 1 {
+        return refuse("it has another name, too (a hard link)".to_owned());
+    }
+    Ok(file)
+}
+
 fn check_private(file: &File, path: &Path, longest: u64) -> Result<()> {
     let shown = path.display();
     let metadata = file.metadata().context(|| format!("fstat {shown}"))?;
@@ -70,7 +99,38 @@ fn check_private(file: &File, path: &Path, longest: u64) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn secrets_are_appended_to_a_file_that_nobody_else_reads_or_replaces() {
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |path: &Path, mode| std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        mode(directory.path(), 0o755);
+        let [path, link, hard] = ["keys", "link", "hard"].map(|name| directory.path().join(name));
+        append_private(&path).unwrap().write_all(b"one ").unwrap();
+        append_private(&path).unwrap().write_all(b"two").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one two");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+
+        let refused = |path: &Path, why: &str| {
+            let error = append_private(path).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        };
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        refused(&link, "open");
+        std::fs::hard_link(&path, &hard).unwrap();
+        refused(&path, "another name");
+        std::fs::remove_file(&hard).unwrap();
+        mode(&path, 0o640);
+        refused(&path, "chmod 600");
+        mode(&path, 0o600);
+        for shared in [0o777, 0o1777, 0o775] {
+            mode(directory.path(), shared);
+            refused(&path, "others may put files into");
+        }
+        refused(&directory.path().join("missing").join("keys"), "missing");
+    }
 
     #[test]
     fn what_somebody_has_put_in_the_way_is_replaced_and_not_written_to() {

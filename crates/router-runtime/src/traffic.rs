@@ -56,6 +56,12 @@ impl Sources {
             tunnel.and_then(|value| serde_json::from_value::<control::tunnel_status::Status>(value).ok())
         {
             status.peers = peers(&tunnel);
+            if tunnel.keylog {
+                let tunnel = &tunnel.tunnel;
+                status.problems.push(format!(
+                    "the keys of {tunnel} are logged (up --keylog): whoever has the file reads the recorded traffic"
+                ));
+            }
         }
     }
 }

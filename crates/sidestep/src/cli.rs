@@ -72,6 +72,7 @@ enum Command {
     /// run.
     #[command(after_help = "Examples:\n  sidestep up /etc/sidestep/mt6d0.toml\n  \
                             sidestep up /etc/sidestep/mt6d0.toml --confirm 60s\n  \
+                            sidestep up /etc/sidestep/mt6d0.toml --keylog /root/keys      for debugging: keys in a file\n  \
                             systemctl enable --now sidestep@mt6d0      the same, as a service")]
     Up(UpOptions),
     /// Have the running daemon read its configuration again
@@ -274,6 +275,9 @@ pub struct UpOptions {
     /// End after this time, and take back what was set up, unless confirmed
     #[arg(long, value_name = "DURATION", value_parser = firewall::time_to_confirm)]
     pub confirm: Option<Duration>,
+    /// Write the keys of all lanes to this file, for Wireshark: whoever has it reads the recorded traffic
+    #[arg(long, value_name = "FILE")]
+    pub keylog: Option<PathBuf>,
     /// Add this to the wall clock, and let the control socket change it (for tests)
     #[arg(long, hide = true, value_name = "DURATION", value_parser = signed_duration, allow_hyphen_values = true)]
     pub test_clock_offset: Option<ClockOffset>,
@@ -297,6 +301,7 @@ impl From<UpOptions> for RunOptions {
             state_dir: options.state_dir,
             on_event: None,
             confirm: options.confirm,
+            key_log: options.keylog,
             test_clock_offset_ms: options.test_clock_offset.map(|offset| offset.0),
             test_rekey_after: options.test_rekey_after,
             test_without: options.test_without,
@@ -370,6 +375,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             let options = RunOptions { on_event: config.on_event, ..RunOptions::from(options) };
             match (config.tunnel, config.gateway) {
                 (Some(tunnel), gateway) => tunnel_runtime::run(&options, signals, tunnel, gateway)?,
+                (None, Some(_)) if options.key_log.is_some() => {
+                    return Err(Failure::Message(
+                        "--keylog: the file has no tunnel, so there are no keys".to_owned(),
+                    ));
+                }
                 (None, Some(gateway)) => router_runtime::run(&options, signals, gateway)?,
                 (None, None) => return Err(config::Error::NoTunnel { path: options.file }.into()),
             }

@@ -22,6 +22,7 @@ mod error;
 mod evidence;
 mod happened;
 mod kernel;
+mod key_log;
 pub mod limits;
 mod load;
 mod machine;

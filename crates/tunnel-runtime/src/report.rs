@@ -32,6 +32,7 @@ pub(super) fn node(
         uptime_s: now.boot.since(started).as_secs(),
         drops: drops(&node.drops()),
         rules_restored,
+        keylog: false,
         peers: Vec::new(),
     }
 }

@@ -116,6 +116,13 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::warning("rules_restored", says));
     }
+    if status.keylog {
+        let says = format!(
+            "the keys of the tunnel are written to a file, as `up --keylog` asked for: whoever has it reads the recorded traffic (systemctl restart sidestep@{} without it, and delete the file)",
+            status.tunnel
+        );
+        findings.push(Finding::warning("keys_logged", says));
+    }
     if let Some(count) = status.drops.get("no_peer").filter(|count| **count > 0) {
         let says = format!(
             "{count} packets were routed into the tunnel that no peer has in its allowed_ips: fix the route that leads them there, or add the network"

@@ -29,6 +29,9 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     if status.rules_restored > 0 {
         writeln!(text, "  rules restored after another program's change: {}", status.rules_restored)?;
     }
+    if status.keylog {
+        writeln!(text, "  KEYS ARE LOGGED (up --keylog): whoever has the file reads the recorded traffic")?;
+    }
     for peer in &status.peers {
         write_peer(text, peer, &status.public_key)?;
     }

@@ -21,6 +21,7 @@ use crate::data::DataPath;
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
+use crate::key_log::{KeyLog, KeyLogFile};
 use crate::load::Loaded;
 use crate::peer_file::PeerFile;
 use crate::threads::{PacketThreads, ThreadEvent};
@@ -51,6 +52,8 @@ pub fn run(
     if !process::may_administer_network() {
         return Err(Error::Privilege);
     }
+    // Before this process is confined to its folders.
+    let key_log = options.key_log.as_deref().map(KeyLogFile::open).transpose()?;
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     router_runtime::confine(options, &socket)?;
     surroundings::refuse(&config)?;
@@ -58,6 +61,8 @@ pub fn run(
     let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     daemon.router = router;
+    let now = daemon.clock.now();
+    daemon.key_log = key_log.map(|file| file.start(&mut daemon.node, now)).transpose()?;
     let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
     // Where limits are not ours to raise, as in some containers.
     if daemon.config.tunnel.realtime && process::allow_realtime().is_err() {
@@ -78,6 +83,8 @@ struct Daemon {
     node: Node,
     clock: Clock,
     peer_file: PeerFile,
+    /// Where secrets go that open captures, if they do.
+    key_log: Option<KeyLog>,
     data: DataPath,
     /// Of each packet thread, where there are some; until they are started.
     parts: Vec<DataPath>,
@@ -337,6 +344,9 @@ impl Daemon {
             std::iter::from_fn(|| self.node.next_event())
                 .take(SHARE)
                 .for_each(|event| happened::tell(&event));
+            if let Some(key_log) = &self.key_log {
+                key_log.take(&mut self.node);
+            }
             busy |= self.node.has_actions();
             let now = self.clock.now();
             let wait = if busy {
@@ -486,6 +496,7 @@ impl Daemon {
                     self.started,
                     self.rules_restored,
                 );
+                status.keylog = self.key_log.is_some();
                 report::add_inner_drops(&mut status);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();

@@ -118,6 +118,7 @@ impl Daemon {
             node,
             clock,
             peer_file,
+            key_log: None,
             data,
             parts,
             packet_threads: None,
