@@ -23,6 +23,7 @@ mod stack;
 mod transition;
 mod transparent;
 mod tunnel;
+mod wireshark;
 mod xfrm;
 
 use std::path::PathBuf;
