@@ -15,6 +15,7 @@ mod ipsec;
 mod onboarding;
 mod onlookers;
 mod promises;
+mod recipes;
 mod reference;
 mod router;
 mod screens;

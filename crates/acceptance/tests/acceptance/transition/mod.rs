@@ -11,6 +11,7 @@ use scene::{INTERNET, TransitionScene};
 
 /// Customer and broker of the examples.
 const BROKER: [&str; 3] = ["198.51.100.7", "192.0.2.1", "203.0.113.9"];
+const IPV4_ONLY: &str = include_str!("../../../../../examples/ipv4-only.toml");
 /// Two customers and the border relay.
 const SIX_RD: [&str; 3] = ["10.100.100.1", "10.7.0.9", "10.0.0.1"];
 
@@ -135,7 +136,8 @@ fn without_an_outer_address_the_uplink_is_down_and_says_why() {
     wait_until("the Internet", || scene.answers("host", INTERNET));
 }
 
-/// A moving tunnel whose packets cross the broker's: its outer addresses are of the prefix that comes with it.
+/// The recipe of `docs/recipes.md` for a site that has IPv4 only: a moving tunnel whose packets cross the broker's, and
+/// whose outer addresses are of the prefix that comes with it.
 #[test]
 fn a_moving_tunnel_crosses_the_brokers() {
     let Some(mut scene) = TransitionScene::new(BROKER) else { return };
@@ -144,17 +146,17 @@ fn a_moving_tunnel_crosses_the_brokers() {
     scene.run("inet", &["ip", "address", "add", "2001:db8:b::1/64", "dev", "lo"]);
     scene.start("far", &broker("198.51.100.7"));
     let (ours, theirs) = (scene.key("gw"), scene.key("inet"));
-    let end = |node: &str, external: &str, hops: &str, peer: &str, key: &str, allowed: &str| {
-        format!(
-            "[node]\nprivate_key_file = \"{node}.key\"\nexternal = \"{external}\"\nhop_prefix = \"{hops}\"\n\
-             on_link = false\n[tunnel]\nname = \"{}\"\n[[peer]]\nname = \"other\"\npublic_key = \"{key}\"\n\
-             hop_prefix = \"{peer}\"\nallowed_ips = [\"{allowed}\"]\nrotation = \"1s\"\n",
-            scene.tunnel_name(node)
-        )
-    };
-    let (gw_hops, inet_hops) = ("2001:db8:100:a1::/64", "2001:db8:b1::/64");
-    let gw = end("gw", "he6", gw_hops, inet_hops, &theirs, "2001:db8:b::/64") + &broker_example();
-    let inet = end("inet", "eth0", inet_hops, gw_hops, &ours, "2001:db8:100::/64");
+    let gw = at_our_interfaces(IPV4_ONLY)
+        .replace("ipv4-only.key", "gw.key")
+        .replace("fbfKS0GINA6MTVDKONBvvsmMK4eoYvB5ZRNp88sI+mI=", &theirs)
+        .replace("\"mt6d0\"", &format!("\"{}\"", scene.tunnel_name("gw")))
+        .replace("\"25s\"", "\"25s\"\nrotation = \"1s\"");
+    let inet = format!(
+        "[node]\nprivate_key_file = \"inet.key\"\nexternal = \"eth0\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
+         [tunnel]\nname = \"{}\"\n[[peer]]\nname = \"other\"\npublic_key = \"{ours}\"\n\
+         hop_prefix = \"2001:db8:100:a1::/64\"\nallowed_ips = [\"2001:db8:100::/64\"]\nrotation = \"1s\"\n",
+        scene.tunnel_name("inet")
+    );
     scene.write("inet.toml", &inet);
     scene.start_tunnel("inet");
     scene.start("gw", &gw);
