@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics, peer,
-    rendezvous, script, setup, show, ssh, stack, status, tunnel_keys,
+    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics,
+    peer, rendezvous, script, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.

@@ -10,13 +10,16 @@ use ring::aead::{self, LessSafeKey, UnboundKey, quic};
 
 use crate::network::{A, B, Network, Stream, hop_prefix, seeds};
 
+/// The cipher of a lane, and its keys: of data, of counters.
+type LaneKeys = (String, Vec<u8>, Vec<u8>);
+
 /// What the lines of a log say.
 #[derive(Default)]
 struct Log {
     lines: BTreeSet<String>,
     sessions: BTreeSet<(String, String)>,
     /// Cipher, data key, header key.
-    lanes: HashMap<(SocketAddrV6, SocketAddrV6), (String, Vec<u8>, Vec<u8>)>,
+    lanes: HashMap<(SocketAddrV6, SocketAddrV6), LaneKeys>,
     /// Associated data and key, by the nonce.
     envelopes: HashMap<Vec<u8>, (Vec<u8>, Vec<u8>)>,
     contexts: usize,
@@ -85,7 +88,7 @@ fn recorded(seed: u64, logs: bool) -> Network {
     network.configure(|peer| peer.rotation = Duration::from_secs(2));
     for site in &mut network.sites {
         site.config.rekey_after = Duration::from_secs(20);
-        site.config.hardware_aes = seed % 2 == 0;
+        site.config.hardware_aes = seed.is_multiple_of(2);
     }
     (network.observer.keeps, network.observer.keeps_payloads) = (true, true);
     network.start();
