@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use mt6d::config::NOWHERE;
 use toml::Spanned;
 
 use crate::config::{Config, TunnelConfig};
@@ -10,7 +11,7 @@ use crate::converter::{Converter, ReadKey};
 use crate::cross::check_tunnel;
 use crate::document::Document;
 use crate::firewall::Tunnels;
-use crate::node::STAND_IN;
+use crate::follows;
 use crate::report::{Finding, Report};
 use crate::router::RouterConfig;
 
@@ -57,7 +58,7 @@ pub(crate) fn assemble(
     let scripts: Vec<_> = scripts.map(|script| converter.script(script.get_ref(), name)).collect();
     let scripts = scripts.into_iter().collect::<Option<Vec<_>>>();
     // Where all peers are of the classic profile, the prefix may be a stand-in.
-    let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != STAND_IN).collect();
+    let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != NOWHERE).collect();
     let tunnels = Tunnels { device: name, peers: &peers, endpoints };
     let firewall = converter.firewall(document, text, tunnels);
     let mut gateway = converter.router(document, firewall);
@@ -71,7 +72,11 @@ pub(crate) fn assemble(
         });
     }
     if let Some(gateway) = &mut gateway {
+        gateway.site.hops = node.as_ref().and_then(|node| node.follows.clone());
         gateway.site.elsewhere = peers.iter().flat_map(|(_, peer)| peer.allowed_ips.clone()).collect();
+    }
+    if let Some(node) = &node {
+        follows::check(document, node, gateway.as_ref().map(|gateway| &gateway.site), report);
     }
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();

@@ -6,13 +6,13 @@ use std::net::{IpAddr, Ipv6Addr};
 use std::ops::Range;
 
 use ipnet::{IpNet, Ipv6Net};
-use mt6d::config::{ConfigError, NodeConfig, PeerConfig, REKEY_AFTER};
+use mt6d::config::{ConfigError, NOWHERE, NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::keys::{KeyError, PrivateKey};
 use toml::Spanned;
 
 use crate::classic::{self, ClassicPeer};
 use crate::document::{self, Document};
-use crate::node::{Mode, Node, STAND_IN};
+use crate::node::{Mode, Node};
 use crate::part::Part;
 use crate::peer::PeerTable;
 use crate::report::{Finding, Report};
@@ -133,7 +133,7 @@ fn check_pairs(document: &Document, node: Option<&Node>, peers: &[(usize, PeerCo
     // Without this node's own values the peers can still be checked against each other.
     let (private_key, previous_key, hop_prefix) = match node {
         Some(node) => (node.private_key.clone(), node.previous_key.clone(), node.hop_prefix),
-        None => (PrivateKey::from_bytes([0; 32]), None, STAND_IN),
+        None => (PrivateKey::from_bytes([0; 32]), None, NOWHERE),
     };
     let config = NodeConfig {
         private_key,

@@ -21,6 +21,8 @@ mod error;
 mod event;
 mod firewall;
 pub mod folder;
+mod follows;
+mod hops;
 mod include;
 pub mod ipsec;
 mod key;

@@ -1,13 +1,14 @@
 //! `[node]`: this gateway.
 
-use std::net::Ipv6Addr;
-
 use ipnet::Ipv6Net;
+use mt6d::config::NOWHERE;
 use mt6d::keys::PrivateKey;
+use router::site::Hops;
 use toml::Spanned;
 use zeroize::Zeroizing;
 
 use crate::converter::{Converter, SecretKind};
+use crate::hops::{self, HopPrefix};
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::key::Only;
 use crate::report::Finding;
@@ -36,7 +37,9 @@ section! {
         /// keys of this mode: `internal`, `protect`, `others`.
         mode: String = Default(r#""routed""#);
         /// Prefix that outer addresses are taken from, /32 to /112; used for nothing else. A /64 is usual. A shorter
-        /// one also changes subnets; a longer one makes addresses easier to guess.
+        /// one also changes subnets; a longer one makes addresses easier to guess. `"uplink:NAME"`: a /64 of what that
+        /// `[[uplink]]` of the same file is delegated, and moves [with it](operations.md#when-both-ends-move): the last one that
+        /// no network has, or the one with a number, `"uplink:NAME/7"`; with `on_link`, the prefix of its link.
         hop_prefix: String = Otherwise("required, not in host mode");
         /// `true`: the prefix is on-link at `external`, /64 at most, instead of routed to the gateway. See [on-link
         /// prefixes](operations.md#on-link-prefixes).
@@ -79,17 +82,16 @@ pub struct Node {
     /// What kind of node it is.
     pub mode: Mode,
     /// The prefix that it hops in; a stand-in where none is given, because all peers are of the classic profile or it
-    /// is that of the link.
+    /// is that of the link; [`NOWHERE`] as long as what it follows has none.
     pub hop_prefix: Ipv6Net,
+    /// What the hopping prefix follows, if it is not written down.
+    pub follows: Option<Hops>,
     /// The hopping prefix is on the link of `external` and not routed to this gateway: neighbor solicitations are
     /// answered for open endpoints.
     pub on_link: bool,
     /// It stands between its hosts and their router, and neither sees it; it is itself a router otherwise.
     pub transparent: Option<Transparent>,
 }
-
-/// A hopping prefix that no peer has (RFC 6666), for a node that has none yet.
-pub(crate) const STAND_IN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
 
 const PRIVATE_KEY: SecretKind = SecretKind {
     name: "private_key",
@@ -134,7 +136,7 @@ impl Converter<'_> {
         let mode = self.value(&node.mode, mode);
         let host = mode == Some(Mode::Host);
         let hop_prefix = match node.hop_prefix.given() {
-            None if node.hop_prefix.is_absent() && (all_classic || host) => Some(STAND_IN),
+            None if node.hop_prefix.is_absent() && (all_classic || host) => Some(HopPrefix::Fixed(NOWHERE)),
             Some(given) if host => {
                 self.report(Finding::error(
                     given.span(),
@@ -146,7 +148,7 @@ impl Converter<'_> {
             }
             _ => {
                 self.require(&node.hop_prefix, value::HOP_PREFIX);
-                self.value(&node.hop_prefix, value::hop_prefix)
+                self.value(&node.hop_prefix, hops::hop_prefix)
             }
         };
         let transparent = match mode? {
@@ -159,13 +161,19 @@ impl Converter<'_> {
         if has_previous && previous_key.is_none() {
             return None;
         }
+        let on_link = node.on_link.is_true() || host || transparent.is_some();
+        let (hop_prefix, follows) = match hop_prefix? {
+            HopPrefix::Fixed(prefix) => (prefix, None),
+            HopPrefix::OfUplink(uplink, number) => (NOWHERE, Some(Hops { uplink, number, on_link })),
+        };
         Some(Node {
             private_key: key?,
             previous_key,
             external: external?,
             mode: mode?,
-            hop_prefix: hop_prefix?,
-            on_link: node.on_link.is_true() || host || transparent.is_some(),
+            hop_prefix,
+            follows,
+            on_link,
             transparent,
         })
     }

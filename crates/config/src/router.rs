@@ -46,7 +46,7 @@ impl Converter<'_> {
         let (uplinks, probing): (Vec<Uplink>, Vec<Probing>) = uplinks.into_iter().unzip();
         let networks = networks.into_iter().collect::<Option<Vec<_>>>()?;
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
-        let site = Site { uplinks, networks, routes, elsewhere: Vec::new() };
+        let site = Site { uplinks, networks, routes, ..Site::default() };
         self.site_fits(document, &site);
         self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         Some(RouterConfig { site, probing, firewall, scripts: Vec::new() })

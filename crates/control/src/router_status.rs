@@ -43,6 +43,9 @@ pub struct Status {
     /// Those of the tunnel in the same configuration.
     #[serde(default)]
     pub peers: Vec<Peer>,
+    /// Where the tunnel hops that follows one of the uplinks; null where none does, or that has nothing for it yet.
+    #[serde(default)]
+    pub hop_prefix: Option<Ipv6Net>,
     /// What could not be done, or not be had.
     pub problems: Vec<String>,
 }

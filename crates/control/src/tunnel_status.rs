@@ -23,8 +23,11 @@ pub struct Status {
     pub public_key: String,
     /// Interface that faces the public network.
     pub external: String,
-    /// The prefix that this node hops in.
+    /// The prefix that this node hops in; 100::/64 as long as it has none.
     pub hop_prefix: Ipv6Net,
+    /// The uplink whose prefix it waits for; null where it has a hopping prefix.
+    #[serde(default)]
+    pub waits_for: Option<String>,
     /// Seconds since the daemon started.
     pub uptime_s: u64,
     /// Datagrams and packets dropped that belong to no peer, by reason.
@@ -335,6 +338,7 @@ pub fn example() -> Status {
         public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
         external: "eth0".into(),
         hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
+        waits_for: None,
         uptime_s: 90_061,
         drops: BTreeMap::from([("no route".to_owned(), 2)]),
         rules_restored: 0,
@@ -357,6 +361,7 @@ mod tests {
             "public_key",
             "external",
             "hop_prefix",
+            "waits_for",
             "uptime_s",
             "peers",
             "drops",

@@ -2,6 +2,7 @@
 //! prefixes prefixes); what concerns several of them is checked by [`NodeConfig::check`].
 
 use std::collections::{HashMap, HashSet};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,10 @@ const MOST_UNASKED: u8 = 6;
 pub const REKEY_AFTER: Duration = Duration::from_secs(120);
 /// Shortest and longest hopping prefix, in bits.
 pub const HOP_PREFIX_LENGTH: std::ops::RangeInclusive<u8> = 32..=112;
+/// The hopping prefix of a node that has none yet, or no longer: it neither listens nor tries until
+/// [`Node::move_to`](crate::Node::move_to) or [`Node::reconfigure`](crate::Node::reconfigure) gives it one. Nobody has this
+/// one (RFC 6666).
+pub const NOWHERE: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 64);
 /// The longest where addresses are replaced: among 2^32 addresses no two pairs meet.
 pub(crate) const LONGEST_REWRITE_PREFIX: u8 = 96;
 
@@ -128,7 +133,7 @@ pub struct NodeConfig {
     pub private_key: PrivateKey,
     /// The one that it had before. Peers that do not know the new one yet are met by it, too.
     pub previous_key: Option<PrivateKey>,
-    /// The prefix whose addresses are the node's to hop in, /32 to /112.
+    /// The prefix whose addresses are the node's to hop in, /32 to /112; [`NOWHERE`] as long as it has none.
     pub hop_prefix: Ipv6Net,
     /// MTU of the link towards the peers, in bytes; bounds the path MTU.
     pub link_mtu: u16,

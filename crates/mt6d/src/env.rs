@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 
+use crate::config::NOWHERE;
 use crate::deliver::Deliver;
 use crate::host_interface::HostInterface;
 use crate::outbox::Outbox;
@@ -28,4 +29,11 @@ pub(crate) struct Identity {
     pub(crate) hardware_aes: bool,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) rekey_after: Duration,
+}
+
+impl Identity {
+    /// Whether the node has no prefix to hop in.
+    pub(crate) fn is_nowhere(&self) -> bool {
+        self.hop_prefix == NOWHERE
+    }
 }

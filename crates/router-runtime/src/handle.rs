@@ -1,13 +1,12 @@
 //! A gateway that runs, for those who are not its thread: it is started, given another configuration, and ended.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{Sender, channel};
 use std::thread::JoinHandle;
 
 use linux::event::Waker;
 
 use super::error::Error;
-use super::router::{Command, Router};
+use super::router::{Command, Router, TunnelBeside};
 use config::RouterConfig;
 use config::run::RunOptions;
 use control::{Call, Request, Server};
@@ -29,12 +28,12 @@ pub struct RouterHandle {
 impl RouterThread {
     /// Sets the gateway up, all of it or nothing, and keeps it.
     ///
-    /// `tunnel` is the control socket of a tunnel in the same configuration. Without one, who asks for the configuration to
+    /// `tunnel` is a tunnel in the same configuration. Without one, who asks for the configuration to
     /// be read again is handed to `reload`, on the control socket's thread.
     pub fn start(
         options: &RunOptions,
         gateway: RouterConfig,
-        tunnel: Option<PathBuf>,
+        tunnel: Option<TunnelBeside>,
         reload: impl Fn(Call) + Send + 'static,
     ) -> Result<Self, Error> {
         let (commands, received) = channel();
@@ -57,9 +56,8 @@ impl RouterThread {
         let (ready, is_ready) = channel();
         let (own_waker, journal) = (waker.clone(), socket.with_extension("journal"));
         let run = move || {
-            match Router::set_up(gateway, &journal, state, &own_waker) {
+            match Router::set_up(gateway, &journal, state, tunnel, &own_waker) {
                 Ok(mut router) => {
-                    router.tunnel = tunnel;
                     let _ = ready.send(Ok(()));
                     router.run(&own_waker, &received);
                     router.end();

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
 use linux::undo::{Journal, Step};
@@ -45,6 +45,8 @@ pub(super) struct Kernel {
     neighbors: Option<String>,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
+    /// Where a tunnel that follows an uplink hops now.
+    tunnel_endpoint: Option<Ipv6Net>,
 }
 
 impl Kernel {
@@ -58,7 +60,8 @@ impl Kernel {
             info!("removed {} things that an earlier run left in the kernel", left.len());
         }
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
-        Ok(Kernel { netlink, journal, addresses, routes, nat: None, neighbors: None, firewall: None })
+        let (nat, neighbors, firewall, tunnel_endpoint) = (None, None, None, None);
+        Ok(Kernel { netlink, journal, addresses, routes, nat, neighbors, firewall, tunnel_endpoint })
     }
 
     /// Has this firewall in force, whatever is there in its place.
@@ -73,6 +76,17 @@ impl Kernel {
         }
         self.firewall = firewall.cloned();
         Ok(())
+    }
+
+    /// Lets in what is for a tunnel that hops here now.
+    pub(super) fn set_tunnel_endpoint(&mut self, prefix: Option<Ipv6Net>) -> Result<(), firewall::Error> {
+        if prefix == self.tunnel_endpoint {
+            return Ok(());
+        }
+        let before = std::mem::replace(&mut self.tunnel_endpoint, prefix);
+        let Some(firewall) = self.firewall.clone() else { return Ok(()) };
+        let put = refuse_while_pending().and_then(|()| self.put_firewall(&firewall));
+        put.inspect_err(|_| self.tunnel_endpoint = before)
     }
 
     /// Connection tracking forgets no connection earlier than RFC 6092 allows.
@@ -90,7 +104,11 @@ impl Kernel {
 
     /// Puts it there, unless it is there: what it has counted stays.
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
-        let (mark, table) = firewall::marked(&firewall::compiled(firewall).script, firewall::UP);
+        let mut firewall = firewall.clone();
+        if let Some(prefix) = self.tunnel_endpoint {
+            firewall.policy = firewall.policy.with_tunnel_endpoint(prefix);
+        }
+        let (mark, table) = firewall::marked(&firewall::compiled(&firewall).script, firewall::UP);
         if !linux::nft::has_chain(TABLE, &mark)? {
             self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
         }

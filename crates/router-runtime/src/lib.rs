@@ -26,6 +26,6 @@ mod uplink;
 
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
-pub use router::refuse;
+pub use router::{TunnelBeside, refuse};
 pub use standalone::{confine, run, start_hook};
 pub use unconfirmed::{AWAITS, Unconfirmed, taken_back};

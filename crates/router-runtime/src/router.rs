@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
+use ipnet::Ipv6Net;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
@@ -61,8 +62,17 @@ pub(super) struct Router {
     changed: bool,
     next_look: Instant,
     pub(super) started: Instant,
-    /// The control socket of a tunnel in the same configuration.
-    pub(super) tunnel: Option<PathBuf>,
+    /// The tunnel in the same configuration, and the prefix that it was told to hop in.
+    pub(super) tunnel: Option<TunnelBeside>,
+    told: Option<Ipv6Net>,
+}
+
+/// A tunnel in the same configuration.
+pub struct TunnelBeside {
+    /// Its control socket.
+    pub socket: PathBuf,
+    /// Told, on the router's thread, of the prefix to hop in when that is another, where the tunnel follows an uplink.
+    pub moved: Box<dyn Fn(Option<Ipv6Net>) + Send>,
 }
 
 #[derive(Default)]
@@ -76,6 +86,7 @@ impl Router {
         config: RouterConfig,
         journal: &std::path::Path,
         state: PathBuf,
+        tunnel: Option<TunnelBeside>,
         waker: &Waker,
     ) -> Result<Self, Error> {
         let monitor = Monitor::open()?;
@@ -104,7 +115,8 @@ impl Router {
             changed: false,
             next_look: Instant::now(),
             started: Instant::now(),
-            tunnel: None,
+            tunnel,
+            told: None,
         };
         match router.take(config) {
             Ok(()) => {
@@ -290,7 +302,8 @@ impl Router {
             .flat_map(|(network, known)| known.into_iter().map(|prefix| (network.interface.as_str(), prefix)))
             .collect();
         self.plan = plan(&self.site, &states, &formerly, now);
-        let problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
+        let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
+        problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
             interface.set_addresses(&self.plan.addresses);
         }
@@ -299,6 +312,21 @@ impl Router {
         }
         self.remember();
         problems
+    }
+
+    /// Has the tunnel hop in the prefix that is planned, once the firewall lets in what comes there.
+    fn move_tunnel(&mut self) -> Result<(), Problem> {
+        let prefix = self.plan.hop_prefix;
+        self.kernel.set_tunnel_endpoint(prefix).map_err(|error| Problem {
+            text: format!("the tunnel stays where it is: {error}"),
+            waits: true,
+        })?;
+        if prefix != std::mem::replace(&mut self.told, prefix)
+            && let Some(tunnel) = &self.tunnel
+        {
+            (tunnel.moved)(prefix);
+        }
+        Ok(())
     }
 
     /// Makes devices of tunnels anew that somebody has deleted, and sets again what an interface that was made anew, or
@@ -517,7 +545,7 @@ impl Router {
         let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
         traffic::Sources {
             networks: inner.map(|address| address.address).collect(),
-            tunnel: self.tunnel.clone(),
+            tunnel: self.tunnel.as_ref().map(|tunnel| tunnel.socket.clone()),
         }
     }
 

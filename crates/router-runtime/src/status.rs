@@ -40,6 +40,7 @@ impl Router {
             networks: self.networks.iter().map(|interface| network(interface, now)).collect(),
             addresses: addresses.collect(),
             routes: routes.collect(),
+            hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),
             // The kernel and the tunnel tell the rest: see `traffic`.

@@ -18,6 +18,7 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
 use crate::delegation::LeasedPrefix;
+use crate::hop_prefix::hop_prefix;
 use crate::lifetime::Lifetime;
 use crate::site::{Advertise, DnsServers, Network, Site};
 use crate::transition::DomainRoute;
@@ -43,6 +44,8 @@ pub struct Plan {
     pub routes: Vec<Route>,
     /// What is advertised, by the place of the network.
     pub offers: Vec<Option<Offer>>,
+    /// What a tunnel hops in; none as long as its uplink has nothing for it.
+    pub hop_prefix: Option<Ipv6Net>,
     /// What cannot be had.
     pub problems: Vec<Problem>,
 }
@@ -65,6 +68,19 @@ pub enum Problem {
         prefix: Ipv6Net,
         /// The subnet's number.
         subnet: u64,
+    },
+    /// An uplink's prefix has no part for the tunnel.
+    #[error(
+        "the tunnel cannot hop in {prefix} of uplink {uplink}, {why}: write another number after \"uplink:{uplink}/\", \
+         give the networks other subnets, or ask the provider for a shorter prefix"
+    )]
+    NoHopPrefix {
+        /// The uplink's name.
+        uplink: String,
+        /// Its prefix.
+        prefix: Ipv6Net,
+        /// What is in the way.
+        why: String,
     },
 }
 
@@ -129,6 +145,7 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)],
         let offer = network.advertise.as_ref().map(|advertise| offer(network, advertise, &prefixes, uplinks));
         plan.offers.push(offer);
     }
+    plan.hop_prefix = hop_prefix(site, uplinks, now, &mut plan.problems);
     invalidated_routes(formerly, uplinks, &mut plan);
     link_addresses(site, uplinks, now, &mut plan);
     // First: routers that other routes name are on these networks.
@@ -414,7 +431,7 @@ mod tests {
             advertise: Some(Advertise { dns_servers: DnsServers::Gateway, ..Advertise::default() }),
         };
         let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];
-        Site { uplinks, networks: vec![network], routes: Vec::new(), elsewhere: Vec::new() }
+        Site { uplinks, networks: vec![network], routes: Vec::new(), ..Site::default() }
     }
 
     fn plan(site: &Site, uplinks: &[UplinkState]) -> Plan {

@@ -20,6 +20,19 @@ pub struct Site {
     pub routes: Vec<StaticRoute>,
     /// Networks that are somewhere else: behind the peers of a tunnel.
     pub elsewhere: Vec<IpNet>,
+    /// Where a tunnel has its hopping prefix from.
+    pub hops: Option<Hops>,
+}
+
+/// A part of an uplink's prefixes that a tunnel hops in, and no network uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hops {
+    /// The uplink's name.
+    pub uplink: String,
+    /// Which /64 of its prefix; the last that no network has, without a number.
+    pub number: Option<u64>,
+    /// The prefix is that of the uplink's own link, not one that is routed here.
+    pub on_link: bool,
 }
 
 /// A way to the Internet.

@@ -10,6 +10,7 @@
 //! | `load` | a file, read for a command that needs it |
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
+//! | `place` | where this end hops, if its file does not say so |
 //! | `setup` | a gateway set up by commands: init, invite, join |
 //! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
 //! | `doctor` | what keeps a tunnel from working |
@@ -45,6 +46,7 @@ mod load;
 mod manual;
 mod metrics;
 mod peer;
+mod place;
 mod rendezvous;
 mod script;
 mod setup;

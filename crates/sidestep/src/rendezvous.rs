@@ -7,6 +7,7 @@ use mt6d::rendezvous::{Rendezvous, Tier, endpoint};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::place;
 use crate::terminal::print;
 use config::TunnelConfig;
 
@@ -72,12 +73,13 @@ fn epochs(config: &TunnelConfig, name: &str, at_unix_ms: u64, count: u16) -> Res
         let first = rendezvous.current(tier, at_unix_ms);
         (0..count).map(move |later| (tier, first + later.into()))
     };
+    let hop_prefix = place::hop_prefix(config)?;
     let epochs = tiers.flat_map(of_tier).map(|(tier, epoch)| Epoch {
         tier: tier.number(),
         epoch: epoch.0,
         from_unix_ms: rendezvous.start(tier, epoch),
         to_unix_ms: rendezvous.start(tier, epoch.next()),
-        local: endpoint(&keys, keys.role, config.node.hop_prefix, tier, epoch).into(),
+        local: endpoint(&keys, keys.role, hop_prefix, tier, epoch).into(),
         remote: endpoint(&keys, keys.role.other(), peer.hop_prefix, tier, epoch).into(),
     });
     Ok(epochs.collect())

@@ -7,6 +7,7 @@ use config::{Mode, TunnelConfig};
 use ipnet::Ipv6Net;
 use linux::netlink::{Link, Netlink, NextHop};
 use linux::sysctl;
+use mt6d::config::NOWHERE;
 use serde_json::Value;
 
 /// Something that stands in the way.
@@ -195,7 +196,7 @@ fn closed_by(ruleset: &Value, config: &TunnelConfig) -> Vec<Obstacle> {
         let concerns = matches!(chain["family"].as_str(), Some("ip6" | "inet")) && !own;
         let (code, named, rule) = match chain["hook"].as_str() {
             // As nft lists it, with the length of the prefix apart.
-            Some("input") if concerns && !config.is_classic() => (
+            Some("input") if concerns && !config.is_classic() && config.node.hop_prefix != NOWHERE => (
                 "closed_input",
                 prefix.network().to_string(),
                 format!("`ip6 daddr {prefix} udp dport 1024-65535 accept`"),

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use classic::hashed::HashedHost;
 use ipnet::Ipv6Net;
+use mt6d::config::NOWHERE;
 use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, ShapeStatus, Time};
 
 use super::classic::{ClassicStatus, Traffic};
@@ -29,12 +30,18 @@ pub(super) fn node(
         public_key: config.node.private_key.public().to_string(),
         external: config.node.external.clone(),
         hop_prefix: node.hop_prefix(),
+        waits_for: waits_for(config, node),
         uptime_s: now.boot.since(started).as_secs(),
         drops: drops(&node.drops()),
         rules_restored,
         keylog: false,
         peers: Vec::new(),
     }
+}
+
+fn waits_for(config: &TunnelConfig, node: &Node) -> Option<String> {
+    let follows = config.node.follows.as_ref().filter(|_| node.hop_prefix() == NOWHERE)?;
+    Some(follows.uplink.clone())
 }
 
 /// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere.

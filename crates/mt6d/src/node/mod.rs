@@ -214,7 +214,10 @@ impl Node {
         let mut at = now.boot;
         for index in self.peers.ids() {
             if let Some(peer) = self.peers.get_mut(index) {
-                peer.moved(at, now.boot, &mut self.host);
+                match self.own.is_nowhere() {
+                    true => peer.lost_place(now.boot, &mut self.host),
+                    false => peer.moved(at, now.boot, &mut self.host),
+                }
                 self.wake(index);
                 at = at + PACE;
             }

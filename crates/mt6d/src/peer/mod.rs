@@ -229,6 +229,13 @@ impl Peer {
         self.reach_from(from, MOVED_FOR, now);
     }
 
+    /// This node has no hopping prefix any more: nothing comes in, and nothing may leave.
+    pub(crate) fn lost_place(&mut self, now: Time, host: &mut HostInterface) {
+        self.close_listeners(host);
+        self.forget_sessions(host);
+        self.next = now;
+    }
+
     /// Ends all sessions, and what leads to one, without a word.
     pub(crate) fn forget_sessions(&mut self, host: &mut HostInterface) {
         while let Some(session) = self.sessions.first() {
@@ -406,6 +413,11 @@ impl Peer {
     /// Does what is due, and sets when to be called again.
     pub(crate) fn poll(&mut self, env: &mut Env) {
         let now = env.now.boot;
+        if env.own.is_nowhere() {
+            self.attempts.stop();
+            self.next = now + Duration::from_secs(3600);
+            return self.tell(env);
+        }
         let mut next = self.poll_listeners(env);
         next = next.min(self.poll_sessions(env));
         self.send_answers(env);

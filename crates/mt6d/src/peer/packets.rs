@@ -57,6 +57,10 @@ impl Peer {
     #[cold]
     fn wait(&mut self, header: &virtio_net::Header, packet: &[u8], env: &mut Env) {
         let now = env.now.boot;
+        if env.own.is_nowhere() {
+            self.drops.count(DropReason::NoSession);
+            return self.error(icmp_error::Reason::AddressUnreachable, packet, env);
+        }
         self.wanted = self.wanted.max(now + WANTED_FOR);
         if !self.attempts.active() && !self.confirming() {
             self.reach(now, WANTED_FOR);

@@ -3,6 +3,7 @@
 mod addresses;
 mod any;
 mod attacker;
+mod finding;
 mod first_contact;
 mod impaired;
 mod interruptions;

@@ -255,6 +255,13 @@ impl Policy {
         Ok(Policy { zones, rules, settings })
     }
 
+    /// The same with one more prefix at which this gateway's tunnels take datagrams.
+    #[must_use]
+    pub fn with_tunnel_endpoint(mut self, prefix: Ipv6Net) -> Self {
+        self.settings.tunnel_endpoints.push(prefix);
+        self
+    }
+
     /// Its zones, in the order of the file.
     #[must_use]
     pub fn zones(&self) -> &[Zone] {

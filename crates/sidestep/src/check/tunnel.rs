@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 use mt6d::overhead;
+use router::site::Hops;
 
 use config::attachment::Failure as ScriptFailure;
 use config::{Configured, Mode, TunnelConfig};
@@ -108,9 +109,18 @@ fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt
     if config.is_classic() {
         return Ok(());
     }
-    let prefix = match node.mode {
-        Mode::Routed | Mode::Transparent => node.hop_prefix.to_string(),
-        Mode::Host => "the prefix of the link".to_owned(),
+    let prefix = match (&node.follows, node.mode) {
+        (Some(follows), _) if follows.on_link => {
+            format!("the prefix of the link of uplink {}", follows.uplink)
+        }
+        (Some(Hops { uplink, number: Some(number), .. }), _) => {
+            format!("subnet {number} of what uplink {uplink} is delegated")
+        }
+        (Some(Hops { uplink, .. }), _) => {
+            format!("the last /64 that no network has of what uplink {uplink} is delegated")
+        }
+        (None, Mode::Routed | Mode::Transparent) => node.hop_prefix.to_string(),
+        (None, Mode::Host) => "the prefix of the link".to_owned(),
     };
     writeln!(text, "Identity  use the public key {}, which peers need", node.private_key.public())?;
     if let Some(previous) = &node.previous_key {
@@ -135,7 +145,8 @@ fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt
     if node.on_link {
         writeln!(text, "          answer neighbor solicitations for open endpoints, and nothing else")?;
     } else {
-        writeln!(text, "          (route `local {prefix} dev lo`; the router must send the prefix here)")?;
+        let route = node.follows.as_ref().map_or(prefix.as_str(), |_| "PREFIX");
+        writeln!(text, "          (route `local {route} dev lo`; the router must send the prefix here)")?;
     }
     let table = linux::nft::table_name(&tunnel.name);
     writeln!(text, "          keep the rest of the prefix dark with the nftables table `ip6 {table}`")?;

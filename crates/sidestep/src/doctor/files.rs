@@ -32,7 +32,7 @@ pub(super) fn look(
             return None;
         }
     };
-    let Some(tunnel) = config.tunnel else {
+    let Some(mut tunnel) = config.tunnel else {
         findings.push(Finding::fault("no_tunnel", format!("{shown} describes no tunnel: it has no [node]")));
         return None;
     };
@@ -41,6 +41,9 @@ pub(super) fn look(
             findings.push(Finding::fault(code, format!("{shown} has changed since it was read: {says}")));
         }
         None => findings.push(Finding::ok("configuration", format!("{shown} is valid"))),
+    }
+    if let Some(status) = status.filter(|_| tunnel.node.follows.is_some()) {
+        tunnel.node.hop_prefix = status.hop_prefix;
     }
     Some(Box::new(tunnel))
 }

@@ -109,6 +109,12 @@ fn look_at_inner_routes(
 
 /// What the daemon says of itself.
 pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
+    if let Some(uplink) = &status.waits_for {
+        let says = format!(
+            "there is no prefix to hop in: uplink {uplink} has none for the tunnel yet, and `sidestep status` says what it waits for"
+        );
+        findings.push(Finding::fault("no_hop_prefix", says));
+    }
     if status.rules_restored > 0 {
         let says = format!(
             "another program has changed or removed the rules that keep the prefix dark, {} times since the start: they were restored; find out which does (nft monitor)",

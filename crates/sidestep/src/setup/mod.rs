@@ -19,6 +19,7 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::load::{load_tunnel, only_tunnel};
 use crate::peer::{self, AddOptions};
+use crate::place;
 use crate::terminal::print;
 use crate::tunnel_keys::new_private;
 use files::{Gateway, next_steps};
@@ -197,7 +198,7 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         networks: options.allowed.clone(),
         peer: own_name,
         peer_key: config.node.private_key.public().to_string(),
-        peer_hop_prefix: config.node.hop_prefix,
+        peer_hop_prefix: place::hop_prefix(&config)?,
         peer_networks: own,
         expires: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()) + GOOD_FOR,
     };

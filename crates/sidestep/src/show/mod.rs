@@ -171,8 +171,11 @@ fn rows(status: &Status) -> impl Iterator<Item = Row<'_>> {
 fn obstacles(status: &Status, width: usize) -> String {
     let Ok(config) = config::load(status.file.as_ref()) else { return String::new() };
     let routes = config.gateway.is_some();
-    let found =
-        config.tunnel.map_or_else(Vec::new, |tunnel| tunnel_runtime::obstacles::find(&tunnel, routes));
+    let Some(mut tunnel) = config.tunnel else { return String::new() };
+    if tunnel.node.follows.is_some() {
+        tunnel.node.hop_prefix = status.hop_prefix;
+    }
+    let found = tunnel_runtime::obstacles::find(&tunnel, routes);
     let mut warnings: Vec<_> = found.iter().map(|found| format!("{} ({})", found.says, found.code)).collect();
     if let Some(more) = warnings.len().checked_sub(MOST_WARNINGS).filter(|more| *more > 0) {
         warnings.truncate(MOST_WARNINGS);

@@ -320,7 +320,11 @@ pub(crate) fn describe(status: &Status, choice: &Choice, width: usize) -> String
 pub(crate) fn summary(status: &Status) -> String {
     let Status { tunnel, hop_prefix, external, version, .. } = status;
     let up = text::duration(status.uptime_s);
-    format!("{tunnel}: hops in {hop_prefix} on {external}, running for {up}, version {version}")
+    let place = match &status.waits_for {
+        Some(uplink) => format!("waits for a prefix of uplink {uplink}"),
+        None => format!("hops in {hop_prefix} on {external}"),
+    };
+    format!("{tunnel}: {place}, running for {up}, version {version}")
 }
 
 /// How many peers there are in which state, the urgent ones first.

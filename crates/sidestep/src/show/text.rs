@@ -23,7 +23,10 @@ pub(crate) fn peer(peer: &Peer, own_key: &str) -> String {
 fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     writeln!(text, "tunnel: {}", status.tunnel)?;
     writeln!(text, "  public key: {}", status.public_key)?;
-    writeln!(text, "  hopping prefix: {} on {}", status.hop_prefix, status.external)?;
+    match &status.waits_for {
+        Some(uplink) => writeln!(text, "  hopping prefix: none yet, waits for one of uplink {uplink}")?,
+        None => writeln!(text, "  hopping prefix: {} on {}", status.hop_prefix, status.external)?,
+    }
     writeln!(text, "  running for: {}, version {}", duration(status.uptime_s), status.version)?;
     write_drops(text, &status.drops)?;
     if status.rules_restored > 0 {

@@ -21,6 +21,9 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
         words::duration(status.uptime_seconds),
         status.version
     )?;
+    if let Some(prefix) = status.hop_prefix {
+        writeln!(text, "  the tunnel hops in {prefix}")?;
+    }
     for problem in &status.problems {
         writeln!(text, "  problem: {problem}")?;
     }

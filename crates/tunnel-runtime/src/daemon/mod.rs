@@ -8,6 +8,7 @@ use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use caps::Capability;
+use ipnet::Ipv6Net;
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
 use linux::process;
 use linux::vm_generation::VmGenerationMonitor;
@@ -33,7 +34,7 @@ use config::run::RunOptions;
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
 use linux::priority::Priority;
-use router_runtime::{RouterThread, Unconfirmed};
+use router_runtime::{RouterThread, TunnelBeside, Unconfirmed};
 use script_host::supervisor::Scripts;
 
 /// Of endpoints to open and close, messages of other threads, and peers in a status, so many have their turn before packets
@@ -57,7 +58,12 @@ pub fn run(
     let socket = options.socket.clone().unwrap_or_else(|| control::socket_of(&config.tunnel.name));
     router_runtime::confine(options, &socket)?;
     surroundings::refuse(&config)?;
-    let start = |gateway| RouterThread::start(options, gateway, Some(socket.clone()), drop);
+    let mailbox = Mailbox::new()?;
+    let start = |gateway| {
+        let moved = mailbox.sender(Message::Followed);
+        let beside = TunnelBeside { socket: socket.clone(), moved: Box::new(moved) };
+        RouterThread::start(options, gateway, Some(beside), drop)
+    };
     let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     daemon.router = router;
@@ -74,7 +80,7 @@ pub fn run(
     }
     process::keep_capabilities(&keep)?;
     router_runtime::start_hook(options)?;
-    daemon.serve(options, &socket, signals)
+    daemon.serve(options, &socket, signals, mailbox)
 }
 
 struct Daemon {
@@ -99,6 +105,8 @@ struct Daemon {
     gateway: Option<Arc<TransparentGateway>>,
     /// The router between networks that this machine is, too.
     router: Option<RouterThread>,
+    /// The prefix that it has for a tunnel that follows an uplink.
+    followed: Option<Ipv6Net>,
     /// What looks after packet scripts.
     scripts: Option<Scripts>,
     started: Time,
@@ -163,6 +171,31 @@ enum Message {
     Classic(classic::ThreadEvent),
     /// The configuration was read again, and who asked for it; nobody, if it was a signal.
     Loaded(Result<Loaded, Error>, Option<Call>),
+    /// The uplink that the tunnel follows has this prefix for it now.
+    Followed(Option<Ipv6Net>),
+}
+
+/// Where messages for the main thread wait, and how it is woken for them.
+struct Mailbox {
+    send: mpsc::Sender<Message>,
+    messages: mpsc::Receiver<Message>,
+    waker: Waker,
+}
+
+impl Mailbox {
+    fn new() -> linux::Result<Self> {
+        let (send, messages) = mpsc::channel();
+        Ok(Mailbox { send, messages, waker: Waker::new()? })
+    }
+
+    /// Sends what another thread has to say, as such a message.
+    fn sender<T>(&self, message: fn(T) -> Message) -> impl Fn(T) + use<T> {
+        let (send, waker) = (self.send.clone(), self.waker.clone());
+        move |what| {
+            let _ = send.send(message(what));
+            waker.wake();
+        }
+    }
 }
 
 /// The threads that serve this one, and how they are reached.
@@ -183,18 +216,16 @@ impl Threads {
 }
 
 impl Daemon {
-    fn serve(&mut self, options: &RunOptions, socket: &Path, signals: Signals) -> Result<(), Error> {
-        let (send, messages) = mpsc::channel();
-        let waker = Waker::new()?;
+    fn serve(
+        &mut self,
+        options: &RunOptions,
+        socket: &Path,
+        signals: Signals,
+        mailbox: Mailbox,
+    ) -> Result<(), Error> {
         let kernel = self.kernel.take().expect("set up");
-        let outcome = {
-            let (send, waker) = (send.clone(), waker.clone());
-            move |outcome| {
-                let _ = send.send(Message::Kernel(outcome));
-                waker.wake();
-            }
-        };
-        let (commands, kernel_waker, thread) = kernel.start(outcome)?;
+        let (commands, kernel_waker, thread) = kernel.start(mailbox.sender(Message::Kernel))?;
+        let Mailbox { send, messages, waker } = mailbox;
         let threads =
             Threads { messages: send.clone(), waker: waker.clone(), commands, kernel_waker, kernel: thread };
         let started = self
@@ -404,6 +435,7 @@ impl Daemon {
                     }
                     Message::Call(call) => self.answer(call, options, threads),
                     Message::Loaded(config, asked) => self.loaded(config, asked, threads),
+                    Message::Followed(prefix) => self.follow(prefix, threads),
                 }
             }
             if self.ending {

@@ -4,6 +4,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use ipnet::Ipv6Net;
+use mt6d::config::NOWHERE;
 use tracing::{info, warn};
 
 use super::set_up::leads_to_peers;
@@ -43,10 +44,7 @@ impl Daemon {
     pub(super) fn loaded(&mut self, loaded: Result<Loaded, Error>, asked: Option<Call>, threads: &Threads) {
         self.reloading = false;
         let result = loaded.and_then(|Loaded { mut tunnel, router_before }| {
-            if tunnel.node.mode == Mode::Host {
-                // The link's, not the file's.
-                tunnel.node.hop_prefix = self.config.node.hop_prefix;
-            }
+            self.place(&mut tunnel);
             match (self.try_reload(tunnel, threads), router_before, &self.router) {
                 (Ok(tunnel), router, _) => Ok(Before { tunnel: Box::new(tunnel), router }),
                 (Err(error), Some(before), Some(gateway)) => {
@@ -85,9 +83,7 @@ impl Daemon {
     /// Nobody has confirmed the configuration in force.
     pub(super) fn take_back(&mut self, before: Before, threads: &Threads) {
         let Before { mut tunnel, router } = before;
-        if tunnel.node.mode == Mode::Host {
-            tunnel.node.hop_prefix = self.config.node.hop_prefix;
-        }
+        self.place(&mut tunnel);
         if let (Some(router), Some(gateway)) = (router, &self.router) {
             gateway.handle().put_back(router);
         }
@@ -104,6 +100,31 @@ impl Daemon {
 
     fn wanted_scripts(&self) -> Vec<Attachment> {
         self.config.scripts.iter().map(|script| script.attachment.clone()).collect()
+    }
+
+    /// Where the hopping prefix is not the file's, it is that of the link, or of the uplink that the tunnel follows.
+    fn place(&self, config: &mut TunnelConfig) {
+        if config.node.mode == Mode::Host {
+            config.node.hop_prefix = self.config.node.hop_prefix;
+        } else if config.node.follows.is_some() {
+            config.node.hop_prefix = self.followed.unwrap_or(NOWHERE);
+        }
+    }
+
+    /// The router has another prefix for the tunnel, or none.
+    pub(super) fn follow(&mut self, prefix: Option<Ipv6Net>, threads: &Threads) {
+        self.followed = prefix;
+        let Some(follows) = &self.config.node.follows else { return };
+        let uplink = &follows.uplink;
+        match prefix {
+            Some(prefix) => info!(event = "own_prefix", "the tunnel hops in {prefix} of uplink {uplink} now"),
+            None => warn!(
+                event = "own_prefix",
+                reason = "lost",
+                "uplink {uplink} has no prefix any more: the tunnel waits for another"
+            ),
+        }
+        self.moved(prefix.unwrap_or(NOWHERE), threads);
     }
 
     /// The link has another prefix: all that hops goes there.

@@ -128,6 +128,7 @@ impl Daemon {
             kernel: Some(kernel),
             gateway,
             router: None,
+            followed: None,
             scripts: None,
             started,
             link_mtu,

@@ -118,7 +118,9 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
     }
     let refused =
         |prefix| Route { destination: prefix, via: Via::Unreachable { metric: METRIC, source: None } };
-    let routed = !config.is_classic() && mode == Mode::Routed && !config.node.on_link;
+    // One that follows an uplink is another's to-morrow.
+    let is_own = !config.is_classic() && !config.node.on_link && config.node.follows.is_none();
+    let routed = is_own && mode == Mode::Routed;
     let own = routed.then(|| Route {
         destination: IpNet::V6(config.node.hop_prefix.trunc()),
         via: Via::Blackhole { metric: METRIC },

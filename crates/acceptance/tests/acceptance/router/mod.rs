@@ -1,6 +1,7 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod follows;
 pub(crate) mod hostile_links;
 pub(crate) mod scene;
 mod strangers;

@@ -29,6 +29,8 @@ pub(crate) struct RouterScene {
     pub(crate) folder: tempfile::TempDir,
     servers: Vec<(&'static str, Process)>,
     gateway: Option<Process>,
+    /// A tunnel's other end, beside the first provider.
+    peer: Option<Process>,
 }
 
 impl RouterScene {
@@ -46,7 +48,8 @@ impl RouterScene {
         ])?;
         let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
-        let mut scene = RouterScene { prefix, program, folder, servers: Vec::new(), gateway: None };
+        let mut scene =
+            RouterScene { prefix, program, folder, servers: Vec::new(), gateway: None, peer: None };
         scene.build();
         scene.start_provider("2001:db8:1000::");
         Some(scene)
@@ -174,6 +177,13 @@ impl RouterScene {
         command.arg("--state-dir").arg(self.folder.path().join("state"));
         self.gateway =
             Some(Process::start(&mut command, &self.folder.path().join("gw.log")).expect("a gateway"));
+    }
+
+    /// Starts the other end of a tunnel beside the first provider: it ends with the scene.
+    pub(crate) fn start_peer(&mut self, words: &[&str]) {
+        let mut command = self.node("net").command(words[0]).expect("the namespace");
+        let log = self.folder.path().join("peer.log");
+        self.peer = Some(Process::start(command.args(&words[1..]), &log).expect("a peer"));
     }
 
     /// Ends it cleanly.
@@ -324,8 +334,8 @@ impl Drop for RouterScene {
                 std::fs::read_to_string(self.folder.path().join("kea-dhcp6.log")).unwrap_or_default();
             eprintln!("{}\n{}\n{server}", self.log(), self.kernel());
         }
-        if let Some(gateway) = self.gateway.take() {
-            gateway.stop(Duration::from_secs(5));
+        for ends in [self.gateway.take(), self.peer.take()].into_iter().flatten() {
+            ends.stop(Duration::from_secs(5));
         }
         self.stop_provider();
         for name in NODES {
