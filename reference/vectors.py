@@ -402,6 +402,11 @@ def address(text):
     return ipaddress.IPv6Address(text).packed
 
 
+def prefix(text):
+    network = ipaddress.IPv6Network(text)
+    return bytes([network.prefixlen]) + network.network_address.packed
+
+
 CONTROL = {
     "padding": (0, lambda g: b""),
     "opener": (1, lambda g: b""),
@@ -420,6 +425,8 @@ CONTROL = {
     "round_trip_answer": (13, lambda g: struct.pack(">qq", g["echo"], g["clock"])),
     "close": (14, lambda g: b""),
     "half": (15, lambda g: bytes([g["part"]]) + unhex(g["bytes"])),
+    "meet": (16, lambda g: unhex(g["key"])),
+    "met": (17, lambda g: unhex(g["key"]) + prefix(g["place"])),
 }
 
 

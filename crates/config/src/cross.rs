@@ -12,6 +12,7 @@ use toml::Spanned;
 
 use crate::classic::{self, ClassicPeer};
 use crate::document::{self, Document};
+use crate::meeting;
 use crate::node::{Mode, Node};
 use crate::part::Part;
 use crate::peer::PeerTable;
@@ -33,6 +34,7 @@ pub(crate) fn check_tunnel(
     }
     check_names(document, report);
     check_pairs(document, node, peers, report);
+    meeting::check(document, peers, report);
     if node.is_some_and(|node| node.mode == Mode::Routed) {
         check_routes(document, peers, report);
     }

@@ -9,6 +9,7 @@ use toml::de::DeValue;
 use zeroize::Zeroizing;
 
 use crate::converter::{Converter, SecretKind};
+use crate::introduce::IntroduceValue;
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::key::Only;
 use crate::report::{Finding, Report};
@@ -71,6 +72,12 @@ section! {
         /// and each gives the prefix of the other that it sees. Without it an end that is seen in another prefix than its
         /// own is refused: somebody else may stand there.
         translated: bool = Default("false"), only MovingTarget;
+        /// Other peers, by their names, that are asked where this one is while it cannot be reached: it is [met through
+        /// them](operations.md#through-a-third-peer) if it wants to be, too, and they introduce both.
+        meet_through: Vec<Spanned<String>> = Otherwise("nobody"), only MovingTarget;
+        /// `true`: other peers that want to meet this one, and that it wants to meet, are told where it hops, and it is told
+        /// where they do. A list of names: those alone.
+        introduce: IntroduceValue = Otherwise("`false`"), only MovingTarget;
         /// The firewall [zone](firewall.md#zones) of the networks behind the peer.
         zone: String = Otherwise("none"), only MovingTarget;
         /// True address of the protected host on this side. Thesis Table 3.1: `users`, `profiles`.
@@ -196,9 +203,11 @@ impl Converter<'_> {
         }
         self.shape_fits(peer, shape, carry, padding);
         let keepalive = self.optional(&peer.keepalive, keepalive);
+        let meeting = self.meeting(&peer.meet_through, &peer.introduce);
         if wants_preshared && preshared_key.is_none() {
             return None;
         }
+        let (meet_through, introduce) = meeting?;
         Some(PeerConfig {
             name: name?,
             public_key: public_key?,
@@ -214,6 +223,8 @@ impl Converter<'_> {
             clockless: peer.clockless.is_true(),
             translated: peer.translated.is_true(),
             rewrite: carry? == Encapsulation::Rewrite,
+            meet_through,
+            introduce,
         })
     }
 

@@ -183,6 +183,33 @@ pub struct PeerConfig {
     /// Packets of pairs of hosts travel as they are but for their addresses, if both ends want it. The host has to do
     /// what [`Action::AddRewrite`](crate::Action::AddRewrite) and [`Action::Replace`](crate::Action::Replace) ask for.
     pub rewrite: bool,
+    /// Names of other peers that are asked where this one is, while it cannot be reached.
+    pub meet_through: Vec<String>,
+    /// To whom this peer is introduced, if both want to meet.
+    pub introduce: Introduce,
+}
+
+/// Whom a node tells, as the third that two peers have in common, where one of them is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Introduce {
+    /// Nobody.
+    #[default]
+    Nobody,
+    /// All other peers.
+    Everybody,
+    /// The peers of these names.
+    Only(Vec<String>),
+}
+
+impl Introduce {
+    /// Whether the peer of this name is told.
+    pub(crate) fn to(&self, name: &str) -> bool {
+        match self {
+            Introduce::Nobody => false,
+            Introduce::Everybody => true,
+            Introduce::Only(names) => names.iter().any(|only| only == name),
+        }
+    }
 }
 
 impl PeerConfig {
@@ -204,6 +231,8 @@ impl PeerConfig {
             clockless: false,
             translated: false,
             rewrite: false,
+            meet_through: Vec::new(),
+            introduce: Introduce::Nobody,
         }
     }
 
@@ -212,8 +241,18 @@ impl PeerConfig {
         &self,
         own: &'a [OwnKey],
     ) -> impl Iterator<Item = (&'a OwnKey, PublicKey)> + use<'a> {
-        let theirs = [self.next_key, Some(self.public_key)];
-        own.iter().flat_map(move |own| theirs.into_iter().flatten().map(move |peer| (own, peer)))
+        let theirs = self.keys();
+        own.iter().flat_map(move |own| theirs.clone().map(move |peer| (own, peer)))
+    }
+
+    /// Its own keys, the one that is to last first.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = PublicKey> + Clone + use<> {
+        [self.next_key, Some(self.public_key)].into_iter().flatten()
+    }
+
+    /// Whether it is met through others, or introduced to them.
+    pub(crate) fn meets(&self) -> bool {
+        !self.meet_through.is_empty() || self.introduce != Introduce::Nobody
     }
 
     /// How many lanes there are at once on average at most, whatever the peer wants.

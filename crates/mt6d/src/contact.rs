@@ -25,7 +25,7 @@ const COPY: RangeInclusive<Duration> = Duration::from_millis(500)..=Duration::fr
 /// None leaves so long after the first.
 const LAST_COPY: Duration = Duration::from_millis(2500);
 /// How long a try lasts.
-const ATTEMPT: Duration = Duration::from_secs(3);
+pub(crate) const ATTEMPT: Duration = Duration::from_secs(3);
 /// A try is forgotten this long after its first copy left. An answer that came too late is told from a stranger's
 /// datagram until then.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(6);
@@ -322,12 +322,22 @@ impl Attempts {
         let pause = 1u64.checked_shl(number).unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE) * 1000;
         let pause = host.random(pause * 3 / 4..=pause * 5 / 4);
         self.next = Some(now.boot + ATTEMPT + Duration::from_millis(pause));
+        Some((self.tier(number, now, tiers), number))
+    }
+
+    /// A try beside those that have their turn: the next of them waits until it is over. Its tier.
+    pub(crate) fn beside(&mut self, now: Now, tiers: &[Tier]) -> Tier {
+        self.next = self.next.map(|next| next.max(now.boot + ATTEMPT));
+        self.tier(self.count.saturating_sub(1), now, tiers)
+    }
+
+    fn tier(&self, number: u32, now: Now, tiers: &[Tier]) -> Tier {
         let group = if self.tried_all_tiers(tiers) {
             now.unix_ms / SLICE
         } else {
             u64::from(number / ATTEMPTS_IN_TIER)
         };
-        Some((tiers[group as usize % tiers.len()], number))
+        tiers[group as usize % tiers.len()]
     }
 
     /// When there is something to do; copies leave only if their endpoint `is_open`.

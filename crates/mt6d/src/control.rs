@@ -7,6 +7,10 @@
 
 use std::net::Ipv6Addr;
 
+use ipnet::Ipv6Net;
+
+use crate::keys::PublicKey;
+
 /// Length of a control message's header.
 pub(crate) const HEADER: usize = 8;
 
@@ -47,6 +51,10 @@ pub(crate) enum Control<'a> {
     Close,
     /// Half of an inner packet that did not fit: part 0 or 1 of the packet `id`.
     Half { part: u8, bytes: &'a [u8] },
+    /// The sender wants to meet the node with this key, and be met by it.
+    Meet(PublicKey),
+    /// The node with this key wants to meet the receiver, and hops here.
+    Met(PublicKey, Ipv6Net),
 }
 
 mod kind {
@@ -64,6 +72,8 @@ mod kind {
     pub(super) const ROUND_TRIP_ANSWER: u8 = 13;
     pub(super) const CLOSE: u8 = 14;
     pub(super) const HALF: u8 = 15;
+    pub(super) const MEET: u8 = 16;
+    pub(super) const MET: u8 = 17;
 }
 
 /// What a control message says, for the decoder.
@@ -139,6 +149,16 @@ impl<'a> Control<'a> {
                 put(bytes);
                 kind::HALF
             }
+            Control::Meet(key) => {
+                put(key.as_bytes());
+                kind::MEET
+            }
+            Control::Met(key, place) => {
+                put(key.as_bytes());
+                put(&[place.prefix_len()]);
+                put(&place.network().octets());
+                kind::MET
+            }
         };
         out[0] = 0;
         out[1] = kind;
@@ -157,6 +177,8 @@ impl<'a> Control<'a> {
                 Control::RoundTrip { .. } => 13,
                 Control::Confirmed { .. } | Control::RoundTripAnswer { .. } => 16,
                 Control::Context { .. } => 36,
+                Control::Meet(_) => 32,
+                Control::Met(..) => 49,
                 Control::RekeyFirst(message) | Control::RekeyAnswer(message) => message.len(),
                 Control::Half { bytes, .. } => 1 + bytes.len(),
             }
@@ -224,6 +246,14 @@ impl<'a> Control<'a> {
                 let (part, bytes) = body.split_first()?;
                 Control::Half { part: *part, bytes }
             }
+            kind::MEET => Control::Meet(PublicKey::from_bytes(body.try_into().ok()?)),
+            kind::MET => {
+                let (key, rest) = body.split_first_chunk::<32>()?;
+                let (plen, network) = rest.split_first()?;
+                let network: [u8; 16] = network.try_into().ok()?;
+                let place = Ipv6Net::new(network.into(), *plen).ok()?;
+                Control::Met(PublicKey::from_bytes(*key), place)
+            }
             _ => return Some(Decoded::Unknown),
         };
         Some(Decoded::Message(id, message))
@@ -257,6 +287,8 @@ mod tests {
             Control::RoundTripAnswer { echo: 9, clock: 10 },
             Control::Close,
             Control::Half { part: 1, bytes: b"second" },
+            Control::Meet(PublicKey::from_bytes([9; 32])),
+            Control::Met(PublicKey::from_bytes([9; 32]), "2001:db8:c1::/64".parse().unwrap()),
         ];
         for message in messages {
             let mut buffer = [0xee; 100];

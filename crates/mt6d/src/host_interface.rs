@@ -5,6 +5,7 @@ use std::net::{Ipv6Addr, SocketAddrV6};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
+use ipnet::Ipv6Net;
 use rand_chacha::ChaCha20Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
 use zeroize::Zeroizing;
@@ -12,6 +13,7 @@ use zeroize::Zeroizing;
 use crate::event::{Change, PeerEvent};
 use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::key_log::KeyLog;
+use crate::keys::PublicKey;
 use crate::tier::TierEpoch;
 
 /// Events that wait for the host.
@@ -68,6 +70,19 @@ pub(crate) enum Purpose {
     Data { session: SessionId, lane: LaneId },
 }
 
+/// What meetings ask of the node, as it concerns several peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Meeting {
+    /// This peer is sought: thirds are to be asked.
+    Sought(PeerId),
+    /// A peer wants to meet the one with this key.
+    Asked { by: PeerId, key: PublicKey },
+    /// A peer says where the one with this key is.
+    Told { by: PeerId, key: PublicKey, place: Ipv6Net },
+    /// It is certain where this peer is now, and that is news: whom it wants to meet may be told.
+    Settled(PeerId),
+}
+
 struct Entry {
     serial: u32,
     used: Option<(PeerId, Purpose)>,
@@ -81,6 +96,8 @@ pub(crate) struct HostInterface {
     actions: VecDeque<Action>,
     /// What the host may want to know, the oldest first.
     events: VecDeque<PeerEvent>,
+    /// Taken by the node before it returns.
+    meetings: VecDeque<Meeting>,
     next_session: SessionId,
     /// Only where secrets are to be logged.
     pub(crate) key_log: Option<KeyLog>,
@@ -99,6 +116,7 @@ impl HostInterface {
             free: Vec::new(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
+            meetings: VecDeque::new(),
             next_session: SessionId(0),
             key_log: None,
             entropy: Box::new(entropy),
@@ -142,6 +160,16 @@ impl HostInterface {
             self.events.pop_front();
         }
         self.events.push_back(PeerEvent { peer: peer.to_owned(), change });
+    }
+
+    /// Has the node do something for a meeting.
+    pub(crate) fn meet(&mut self, meeting: Meeting) {
+        self.meetings.push_back(meeting);
+    }
+
+    /// What is to be done for meetings.
+    pub(crate) fn next_meeting(&mut self) -> Option<Meeting> {
+        self.meetings.pop_front()
     }
 
     /// What was told and not yet taken.

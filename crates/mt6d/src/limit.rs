@@ -19,6 +19,11 @@ impl Limit {
         Limit { tokens: most, most, pause, filled: now }
     }
 
+    /// From when on it may happen again.
+    pub(crate) fn free_from(&self) -> Time {
+        if self.tokens > 0 { self.filled } else { self.filled + self.pause }
+    }
+
     /// Whether it may happen now; then it counts.
     pub(crate) fn take(&mut self, now: Time) -> bool {
         let earned = (now.since(self.filled).as_micros() / self.pause.as_micros()) as u32;
@@ -36,6 +41,15 @@ impl Limit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_says_when_it_is_free_again() {
+        let start = Time::from_micros(5_000_000);
+        let mut limit = Limit::new(1, Duration::from_secs(2), start);
+        assert!(limit.free_from() <= start && limit.take(start));
+        let free = limit.free_from();
+        assert!(!limit.take(free - Duration::from_micros(1)) && limit.take(free));
+    }
 
     #[test]
     fn so_many_at_once_then_one_each_pause_and_never_more_than_at_once() {

@@ -1,5 +1,6 @@
 //! A node: all its peers, their timers, and the host's way to drive them.
 
+mod meeting;
 mod packet_workers;
 mod table;
 
@@ -22,7 +23,7 @@ use crate::event::{PeerEvent, PeerState, SendFailure, Unheard};
 use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::key_log::KeyLog;
-use crate::keys::PublicPair;
+use crate::keys::{PublicKey, PublicPair};
 use crate::outbox::Outbox;
 use crate::packet_worker::Updates;
 use crate::peer::{Peer, PeerMemory, PeerStatus, Wanted, wanted};
@@ -54,6 +55,8 @@ pub struct Node {
     /// Places in `peers` that are free, the lowest first.
     free: BinaryHeap<Reverse<PeerId>>,
     routes: Arc<Routes>,
+    /// By their keys, those that may be met through others, or introduced.
+    meeting: HashMap<PublicKey, PeerId>,
     /// When each peer wants to be polled: one entry each, see [`Node::wake`].
     timers: BTreeSet<(Time, PeerId)>,
     /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
@@ -95,6 +98,7 @@ impl Node {
             peers: Table::default(),
             free: BinaryHeap::new(),
             routes: Arc::default(),
+            meeting: HashMap::new(),
             timers: BTreeSet::new(),
             new_mtus: BTreeSet::new(),
             unsaved: BTreeSet::new(),
@@ -132,6 +136,9 @@ impl Node {
         let hop_prefixes = self.peers.iter().map(|(_, p)| p.config.hop_prefix);
         let routes = Routes::new(behind, self.own.hop_prefix, hop_prefixes);
         self.routes = Arc::new(routes.replacing(&self.routes));
+        let meeting = self.peers.iter().filter(|(_, peer)| peer.config.meets());
+        self.meeting =
+            meeting.flat_map(|(index, peer)| peer.config.keys().map(move |key| (key, index))).collect();
         if let Some(workers) = &mut self.workers {
             workers.routes_changed(&self.routes);
         }
@@ -331,6 +338,7 @@ impl Node {
                 self.unsaved.insert(index);
             }
             self.wake(index);
+            self.meet(now, outbox, deliver);
         }
     }
 
@@ -407,6 +415,7 @@ impl Node {
         if peer.next != before || self.workers.is_some() {
             self.wake(index);
         }
+        self.meet(now, outbox, deliver);
     }
 
     /// So many packets crossed between two hosts, ours and the peer's, without coming to the node
@@ -523,6 +532,8 @@ fn survives(old: &PeerConfig, new: &PeerConfig) -> bool {
         public_key: old.public_key,
         next_key: old.next_key,
         translated: old.translated,
+        meet_through: old.meet_through.clone(),
+        introduce: old.introduce.clone(),
         ..new.clone()
     };
     *old == changeable

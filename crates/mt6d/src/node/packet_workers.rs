@@ -76,6 +76,7 @@ impl Node {
                     Env { own: &self.own, routes: &self.routes, now, host: &mut self.host, outbox, deliver };
                 peer.receive_punted(&receiver, &mut inner, all, ecn, &mut env);
                 self.wake(index);
+                self.meet(now, outbox, deliver);
             }
         }
     }

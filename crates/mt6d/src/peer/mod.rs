@@ -4,10 +4,12 @@
 //! once, because both ends began, `L` chooses (the one that was confirmed last, to it) and `H` follows: it sends on the
 //! one on which it heard from `L` last, and keeps the others until it is clear that `L` does not use them.
 
+mod meeting;
 mod memory;
 mod packets;
 mod pairing;
 mod pairings;
+mod places;
 mod rendezvous;
 mod standing;
 mod status;
@@ -37,6 +39,7 @@ use crate::routes::may_be_destination;
 use crate::session::{self, Budget, Health, InnerMtu, PeerClock, Phase, RekeyMessage, Session, Traffic};
 use crate::time::{Now, Time};
 
+use meeting::Meeting;
 pub use memory::PeerMemory;
 use pairing::Pairing;
 pub(crate) use pairing::{Wanted, wanted};
@@ -127,6 +130,7 @@ pub(crate) struct Peer {
     send_failure: Option<(Time, SendFailure)>,
     /// When a first message was refused last, and why.
     refused: Option<(Time, DropReason)>,
+    meeting: Meeting,
     /// What an adaptive shape has spent, once there was one.
     budget: Option<Arc<Budget>>,
 }
@@ -181,6 +185,7 @@ impl Peer {
             told: Told::new(remote_prefix, now.boot),
             send_failure: None,
             refused: None,
+            meeting: Meeting::new(now.boot),
             budget: None,
             config,
         };
@@ -344,6 +349,7 @@ impl Peer {
             }
         }
         self.attempts.stop();
+        self.met();
         self.wanted = now;
         self.silent = false;
     }
@@ -422,6 +428,7 @@ impl Peer {
         next = next.min(self.poll_sessions(env));
         self.send_answers(env);
         self.poll_attempts(env);
+        next = [self.poll_meeting(env), self.place_due()].into_iter().flatten().fold(next, Time::min);
         self.flush(env);
         next = next.min(self.rewrite(env));
         if let Some(better) = self.better_deadline() {

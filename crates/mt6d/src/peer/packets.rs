@@ -12,7 +12,7 @@ use super::{Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::event::Ending;
-use crate::host_interface::Purpose;
+use crate::host_interface::{Meeting, Purpose};
 use crate::id::{LaneId, SessionId};
 use crate::received::Received;
 use crate::session::{self, Incoming, Pair, Phase, Receiver, Sender, Session, Traffic};
@@ -185,6 +185,10 @@ impl Peer {
                     self.ending = Ending::Closed;
                 }
                 Ok(())
+            }
+            Ok(Incoming::Meet(key)) => return env.host.meet(Meeting::Asked { by: self.index, key }),
+            Ok(Incoming::Met(key, place)) => {
+                return env.host.meet(Meeting::Told { by: self.index, key, place });
             }
             Ok(Incoming::Rekey(rekey, message)) => self.rekey(id, rekey, &message, env),
             Err(reason) => Err(reason),

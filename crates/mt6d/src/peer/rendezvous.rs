@@ -42,6 +42,11 @@ impl Peer {
         } else if (self.silent || self.in_use().is_none() || better) && !self.confirming() {
             self.attempts.begin(now);
         }
+        if let Some(place) = self.place_to_try(now) {
+            let tier = self.attempts.beside(env.now, self.tiers());
+            let id = self.pairing_to_try(self.meeting.tried()).0.id;
+            self.begin_try_at(place, id, tier, 0, env);
+        }
         if let Some((tier, number)) = self.attempts.due(env.now, self.tiers(), env.host) {
             self.begin_try(tier, number, env);
         }
@@ -75,9 +80,23 @@ impl Peer {
 
     fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
         let (pairing, round) = self.pairing_to_try(number);
-        let (id, epoch) = (pairing.id, self.epoch_to_try(pairing, tier, number, env.now));
-        // Where it was seen last may be where it was for an hour; where it is at home is tried, too.
-        let remote_prefix = if round % 2 == 1 { self.config.hop_prefix } else { self.remote_prefix };
+        let id = pairing.id;
+        // Where it was seen last may be where it was for an hour; where it is at home is tried, too, and where it is said to be.
+        let places = [Some(self.remote_prefix), self.meeting.told(), Some(self.config.hop_prefix)];
+        let places: Vec<_> = places.into_iter().flatten().collect();
+        self.begin_try_at(places[round as usize % places.len()], id, tier, number, env);
+    }
+
+    fn begin_try_at(
+        &mut self,
+        remote_prefix: Ipv6Net,
+        id: PairingId,
+        tier: Tier,
+        number: u32,
+        env: &mut Env,
+    ) {
+        let Some(pairing) = self.pairing(id) else { return };
+        let epoch = self.epoch_to_try(pairing, tier, number, env.now);
         if let Some(pairing) = self.pairing_mut(id) {
             pairing.used[tier as usize] = epoch;
         }

@@ -6,6 +6,7 @@ use super::Peer;
 use crate::drops::DropReason;
 use crate::env::Env;
 use crate::event::{Change, Ending, PeerState, SendFailure, Unheard};
+use crate::host_interface::Meeting;
 use crate::session::Phase;
 use crate::time::Time;
 
@@ -115,7 +116,8 @@ impl Peer {
             (self.told.state, self.told.since) = (state, now);
         }
         let from = std::mem::replace(&mut self.told.hop_prefix, self.remote_prefix);
-        if from != self.remote_prefix {
+        let moved = from != self.remote_prefix;
+        if moved {
             tell(Change::Moved { from, to: self.remote_prefix });
         }
         let session = self.in_use().map(|at| &self.sessions[at]).filter(|s| s.phase == Phase::Up);
@@ -124,6 +126,9 @@ impl Peer {
                 Some(from) if from != to => tell(Change::PathMtu { from, to }),
                 _ => {}
             }
+        }
+        if (made || moved) && is_up(state) {
+            env.host.meet(Meeting::Settled(self.index));
         }
     }
 }

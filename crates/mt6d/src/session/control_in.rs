@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use ipnet::Ipv6Net;
 use wire::ecn::Ecn;
 
 use super::contexts;
@@ -15,6 +16,7 @@ use crate::control::{Control, Decoded};
 use crate::deliver::DeliverCopied;
 use crate::drops::DropReason;
 use crate::env::Env;
+use crate::keys::PublicKey;
 use crate::time::Time;
 
 /// What a datagram brought that concerns the peer.
@@ -28,6 +30,10 @@ pub(crate) enum Incoming {
     Rekey(u32, RekeyMessage),
     /// The peer ends the session.
     Closed,
+    /// The peer wants to meet another.
+    Meet(PublicKey),
+    /// The peer says where another is.
+    Met(PublicKey, Ipv6Net),
 }
 
 impl Session {
@@ -137,6 +143,8 @@ impl Session {
                 self.measured(echo, clock, now, false);
             }
             Control::Close => return Ok(Incoming::Closed),
+            Control::Meet(key) => return Ok(Incoming::Meet(key)),
+            Control::Met(key, place) => return Ok(Incoming::Met(key, place)),
             Control::Half { part, bytes } => {
                 if let Some(mut whole) = self.reassembly.add(id, part, bytes, now)? {
                     if whole.first().is_none_or(|b| b >> 4 == 0) {

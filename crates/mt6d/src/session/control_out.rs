@@ -88,6 +88,15 @@ impl Session {
         self.send_on_any_lane(id, message, None, env);
     }
 
+    /// Sends one that is sent again by itself where it was lost, if the session is confirmed; in a shape only if none waits for
+    /// a slot.
+    pub(crate) fn say(&mut self, message: &Control, env: &mut Env) {
+        let waits = self.shaping.as_ref().is_some_and(|shaping| !shaping.controls[0].is_empty());
+        if self.phase == Phase::Up && !waits {
+            self.send_control(0, message, env);
+        }
+    }
+
     /// The same, padded to an outer packet of `size` bytes.
     pub(super) fn send_control_sized(&mut self, id: u32, message: &Control, size: u16, env: &mut Env) {
         self.send_on_any_lane(id, message, Some(size), env);

@@ -2,12 +2,13 @@
 
 use std::net::Ipv6Addr;
 
+use ipnet::Ipv6Net;
 use serde_json::{Value, json};
 
 use super::{case, handshake};
 use crate::control::{Control, Decoded};
 use crate::id::LaneId;
-use crate::keys::Role;
+use crate::keys::{PublicKey, Role};
 use crate::offer::Cipher;
 use crate::session::seal::{COUNTER, SealingKey, TAG};
 
@@ -74,6 +75,8 @@ pub(super) fn controls() -> Vec<Value> {
     };
     let noise: Vec<u8> = (0..20).collect();
     let bytes = hex::encode(&noise);
+    let key = hex::encode([9; 32]);
+    let place: Ipv6Net = "2001:db8:c1::/64".parse().unwrap();
     vec![
         case("padding", 0, json!({}), 40, Control::Padding),
         case("opener", 0, json!({}), 8, Control::Opener),
@@ -115,6 +118,14 @@ pub(super) fn controls() -> Vec<Value> {
         case("close", 0, json!({}), 0, Control::Close),
         case("half", 12, json!({ "part": 0, "bytes": bytes }), 0, Control::Half { part: 0, bytes: &noise }),
         case("half", 12, json!({ "part": 1, "bytes": bytes }), 0, Control::Half { part: 1, bytes: &noise }),
+        case("meet", 0, json!({ "key": key }), 0, Control::Meet(PublicKey::from_bytes([9; 32]))),
+        case(
+            "met",
+            0,
+            json!({ "key": key, "place": place }),
+            60,
+            Control::Met(PublicKey::from_bytes([9; 32]), place),
+        ),
     ]
 }
 
