@@ -6,6 +6,7 @@
 Recomputes what each vector's "then" says from its "given", and compares. Needs nothing but Python's standard library.
 """
 
+import base64
 import hashlib
 import ipaddress
 import itertools
@@ -68,6 +69,20 @@ def pair(given):
         "hsk": keys.hsk.hex(),
         "rendezvous": tiers,
     }
+
+
+# "Places that others tell"
+
+
+def record(given):
+    """What node a publishes for node b."""
+    keys = Pair(given)
+    role = "L" if keys.node["L"] == "a" else "H"
+    key = hkdf_expand(keys.ps, b"sealed record" + role.encode() + keys.publics)
+    nonce, place = unhex(given["nonce"]), ipaddress.IPv6Network(given["place"])
+    plain = bytes([place.prefixlen]) + place.network_address.packed + u64(given["unix_ms"]) + bytes(7)
+    sealed = nonce + primitives.xchacha20_poly1305(key, nonce, plain, b"")
+    return {"key": key.hex(), "record": base64.urlsafe_b64encode(sealed).decode()}
 
 
 # "Endpoints"
@@ -473,7 +488,7 @@ def data(given):
 SECTIONS = {
     function.__name__: function
     for function in (
-        pair, endpoint, rewrite, epoch, current, wait, life, rendezvous, offer, handshake, rekey, session, path, control,
+        pair, record, endpoint, rewrite, epoch, current, wait, life, rendezvous, offer, handshake, rekey, session, path, control,
         inner, data,
     )
 }

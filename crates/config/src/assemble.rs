@@ -53,6 +53,7 @@ pub(crate) fn assemble(
             peers.extend(converter.peer(peer).map(|peer| (index, peer)));
         }
     }
+    let names = converter.names(document);
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts = document.script.list().iter();
     let scripts: Vec<_> = scripts.map(|script| converter.script(script.get_ref(), name)).collect();
@@ -81,6 +82,7 @@ pub(crate) fn assemble(
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    let tunnel = TunnelConfig { node: node?, tunnel: tunnel?, peers, classic, scripts: scripts? };
+    let tunnel =
+        TunnelConfig { node: node?, tunnel: tunnel?, peers, names: names?, classic, scripts: scripts? };
     Some(Config { tunnel: Some(tunnel), gateway, on_event: on_event?, warnings: Report::default() })
 }

@@ -9,6 +9,7 @@ use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::overhead::CONTEXT;
 
 use crate::classic::ClassicPeer;
+use crate::names::PeerName;
 use crate::node::Node;
 use crate::report::Report;
 use crate::router::RouterConfig;
@@ -37,6 +38,8 @@ pub struct TunnelConfig {
     pub tunnel: Tunnel,
     /// Tables `[[peer]]` of the moving-target profile, in the order of the file.
     pub peers: Vec<PeerConfig>,
+    /// Names of those under which their places are published.
+    pub names: Vec<PeerName>,
     /// Tables `[[peer]]` of the classic profile, in the order of the file.
     pub classic: Vec<ClassicPeer>,
     /// Tables `[[script]]`, in the order of the file.

@@ -72,6 +72,11 @@ section! {
         /// and each gives the prefix of the other that it sees. Without it an end that is seen in another prefix than its
         /// own is refused: somebody else may stand there.
         translated: bool = Default("false"), only MovingTarget;
+        /// A [name](operations.md#by-a-name) that is looked up while the peer cannot be reached: it has an AAAA record, any
+        /// address in the peer's hopping prefix, whose length is that of `hop_prefix` here.
+        dns: String = Otherwise("none"), only MovingTarget;
+        /// A name with a TXT record in which the peer has sealed its hopping prefix for this node (`sidestep seal-prefix`).
+        dns_record: String = Otherwise("none"), only MovingTarget;
         /// Other peers, by their names, that are asked where this one is while it cannot be reached: it is [met through
         /// them](operations.md#through-a-third-peer) if it wants to be, too, and they introduce both.
         meet_through: Vec<Spanned<String>> = Otherwise("nobody"), only MovingTarget;

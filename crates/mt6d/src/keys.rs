@@ -200,6 +200,7 @@ pub struct PairKeys {
     pub(crate) handshake: Secret,
     rendezvous: [[Secret; 2]; Tier::ALL.len()],
     schedules: [Secret; Tier::ALL.len()],
+    records: [Secret; 2],
 }
 
 impl PairKeys {
@@ -239,18 +240,25 @@ impl PairKeys {
         });
         let schedules =
             Tier::ALL.map(|tier| expand(&ps, &[b"rendezvous schedule", &[tier.number()], &publics]));
+        let records = [Role::L, Role::H].map(|x| expand(&ps, &[b"sealed record", x.letter(), &publics]));
         Ok(PairKeys {
             role,
             publics,
             handshake: expand(&ps, &[b"handshake", &publics]),
             rendezvous,
             schedules,
+            records,
         })
     }
 
     /// `RZ_t,x`: the address key of `role`'s rendezvous endpoints in `tier`.
     pub(crate) fn rendezvous(&self, tier: Tier, role: Role) -> &[u8; 32] {
         &self.rendezvous[tier as usize][role as usize]
+    }
+
+    /// `NR_x`: seals what `role` publishes for the other.
+    pub(crate) fn record(&self, role: Role) -> &[u8; 32] {
+        &self.records[role as usize]
     }
 
     /// `RS_t`: the schedule key of `tier`.

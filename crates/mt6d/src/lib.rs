@@ -101,6 +101,7 @@
 //! | [`keys`], `kdf` | identities, what a pair derives from them |
 //! | [`births`], [`schedule`], [`endpoint`], [`rendezvous`], `tier` | when and where |
 //! | `envelope`, `handshake`, `offer` | first contact: what is said |
+//! | [`record`] | where a node hops, sealed for one peer |
 //! | `contact`, `peer` | first contact: who, when, from where; which session is in use |
 //! | `session::shape` | what leaves, and when, where that has nothing to do with what is carried |
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
@@ -140,6 +141,7 @@ pub mod overhead;
 mod packet_worker;
 mod peer;
 mod received;
+pub mod record;
 pub mod rendezvous;
 mod routes;
 pub mod schedule;

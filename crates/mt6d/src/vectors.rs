@@ -27,6 +27,7 @@ use crate::id::{Epoch, LaneId};
 use crate::kdf::expand;
 use crate::keys::{PairKeys, PresharedKey, PrivateKey, PublicKey, Role};
 use crate::offer::Offer;
+use crate::record::Record;
 use crate::rendezvous::{self, Rendezvous};
 use crate::schedule::Schedule;
 use crate::tier::{Tier, TierEpoch};
@@ -39,6 +40,7 @@ fn the_published_vectors_are_what_the_implementation_does() {
     let vectors = json!({
         "about": "Test vectors of docs/protocol.md, described there. Bytes are in hexadecimal, times in milliseconds.",
         "pair": pairs(),
+        "record": records(),
         "endpoint": endpoints(),
         "rewrite": rewrites(),
         "epoch": epochs(),
@@ -175,6 +177,26 @@ fn pairs() -> Vec<Value> {
                 "rendezvous": tiers,
             });
             case(pair.given(), then)
+        })
+        .into()
+}
+
+fn records() -> Vec<Value> {
+    [true, false]
+        .map(|psk| {
+            let pair = Pair::new(psk);
+            let (keys, _) = pair.keys();
+            let nonce: [u8; 24] = counting(0xa0)[..24].try_into().unwrap();
+            let (place, unix_ms) = ("2001:db8:a1::/64", 1_800_000_000_000);
+            let mut given = pair.given();
+            given["nonce"] = json!(hex::encode(nonce));
+            given["place"] = json!(place);
+            given["unix_ms"] = json!(unix_ms);
+            let then = json!({
+                "key": hex::encode(keys.record(keys.role)),
+                "record": Record { place: net(place), unix_ms }.seal(&keys, &nonce),
+            });
+            case(given, then)
         })
         .into()
 }

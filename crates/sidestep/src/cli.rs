@@ -20,7 +20,7 @@ use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics,
-    peer, rendezvous, script, setup, show, ssh, stack, status, tunnel_keys,
+    peer, rendezvous, script, seal, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -199,6 +199,7 @@ enum Command {
     Join(setup::JoinOptions),
     #[command(subcommand)]
     Peer(peer::PeerCommand),
+    SealPrefix(seal::SealCommand),
     #[command(subcommand)]
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
@@ -423,6 +424,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Invite(options) => setup::invite(&options)?,
         Command::Join(options) => setup::join(&options)?,
         Command::Peer(command) => return command.run(),
+        Command::SealPrefix(command) => command.run()?,
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Ipsec(command) => return command.run(),

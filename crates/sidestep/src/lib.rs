@@ -11,6 +11,7 @@
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `place` | where this end hops, if its file does not say so |
+//! | `seal` | where this end hops, sealed for a peer |
 //! | `setup` | a gateway set up by commands: init, invite, join |
 //! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
 //! | `doctor` | what keeps a tunnel from working |
@@ -49,6 +50,7 @@ mod peer;
 mod place;
 mod rendezvous;
 mod script;
+mod seal;
 mod setup;
 mod show;
 mod ssh;

@@ -26,6 +26,7 @@ mod key_log;
 pub mod limits;
 mod load;
 mod machine;
+pub mod names;
 mod next_hop;
 pub mod obstacles;
 mod packet_path;

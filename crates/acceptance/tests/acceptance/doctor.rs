@@ -6,6 +6,7 @@ use lab::patience::wait_until;
 use lab::{Builder, Lab, Node, Site};
 use serde_json::Value;
 
+use crate::promises::finding::asks;
 use crate::promises::scene::{lab, run, step_clock, up};
 
 /// What breaks a set-up, or mends it.
@@ -315,6 +316,7 @@ fn apply(lab: &mut Lab, step: Step) {
         Run(node, command) => {
             let site = if node == GatewayB { Site::B } else { Site::A };
             let command = command.replace("$TUNNEL", lab.gateway(site).tunnel());
+            let command = command.replace("$FOLDER", &lab.directory().to_string_lossy());
             let output = lab.exec(node, ["bash", "-c", &command]).expect("a command that starts");
             assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -331,6 +333,52 @@ fn apply(lab: &mut Lab, step: Step) {
         Clock(site, ms) => step_clock(lab, site, ms),
     }
 }
+
+/// What is wrong with names: the router serves them, and B's is in the file of A.
+const NAMES: &[Case] = &[
+    Case {
+        what: "no name server answers",
+        broken: &[Edit(Site::A, "rotation", "dns = \"site-b.example.net\"\nrotation")],
+        finds: &[(Site::A, "name_server")],
+        mended: &[Run(
+            Router,
+            "printf 'local=/example.net/\\nhost-record=site-b.example.net,2001:db8:b1::77\\n' > $FOLDER/n; dnsmasq -x $FOLDER/p -C $FOLDER/n --no-resolv --no-hosts -u root",
+        )],
+    },
+    Case {
+        what: "there is no such name",
+        broken: &[Edit(Site::A, "site-b.example.net", "site-c.example.net")],
+        finds: &[(Site::A, "name_missing")],
+        mended: &[Edit(Site::A, "site-c.example.net", "site-b.example.net")],
+    },
+    Case {
+        what: "the name says where the peer was",
+        broken: &[Run(
+            Router,
+            "kill $(cat $FOLDER/p); sleep 0.5; printf 'local=/example.net/\\nhost-record=site-b.example.net,2001:db8:b7::77\\n' > $FOLDER/n; dnsmasq -x $FOLDER/p -C $FOLDER/n --no-resolv --no-hosts -u root",
+        )],
+        finds: &[(Site::A, "name_outdated")],
+        mended: &[],
+    },
+    Case {
+        what: "the record is somebody else's",
+        broken: &[
+            Edit(Site::A, "dns =", "dns_record ="),
+            Run(
+                Router,
+                "kill $(cat $FOLDER/p); sleep 0.5; printf 'local=/example.net/\\ntxt-record=site-b.example.net,v=spf1\\n' > $FOLDER/n; dnsmasq -x $FOLDER/p -C $FOLDER/n --no-resolv --no-hosts -u root",
+            ),
+        ],
+        finds: &[(Site::A, "name_unusable")],
+        mended: &[],
+    },
+    Case {
+        what: "the name has another kind of record",
+        broken: &[Edit(Site::A, "dns_record =", "dns =")],
+        finds: &[(Site::A, "name_missing")],
+        mended: &[Run(Router, "kill $(cat $FOLDER/p)")],
+    },
+];
 
 /// The codes of all that a gateway's doctor calls more than fine.
 fn doctor(lab: &mut Lab, site: Site) -> Vec<String> {
@@ -356,7 +404,12 @@ fn shown(lab: &Lab, site: Site) -> Option<String> {
 }
 
 fn walk(cases: &[Case], arguments: &[&str]) {
-    let Some(builder) = builder() else { return };
+    if let Some(builder) = builder() {
+        walk_in(builder, cases, arguments);
+    }
+}
+
+fn walk_in(builder: Builder, cases: &[Case], arguments: &[&str]) {
     let mut lab = builder.build().expect("a lab");
     for site in [Site::A, Site::B] {
         lab.gateway(site).set_arguments(arguments);
@@ -429,7 +482,16 @@ fn keys_clocks_and_translators() {
 }
 
 #[test]
+fn names() {
+    if crate::program(&["dnsmasq", "unshare"]).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    walk_in(Lab::builder(asks(folder.path(), "2001:db8:fa::1")), NAMES, &[]);
+}
+
+#[test]
 fn there_are_thirty() {
-    let all = [FILES, MACHINE, PATH, BETWEEN, STRANGERS];
+    let all = [FILES, MACHINE, PATH, BETWEEN, STRANGERS, NAMES];
     assert!(all.iter().map(|cases| cases.len()).sum::<usize>() >= 30);
 }

@@ -13,6 +13,7 @@ use crate::host_interface::Meeting;
 use crate::id::PeerId;
 use crate::keys::PublicKey;
 use crate::outbox::Outbox;
+use crate::record::RecordError;
 use crate::time::Now;
 
 impl Node {
@@ -22,6 +23,20 @@ impl Node {
         let Some(index) = self.named(name) else { return false };
         self.tell_place(index, place, now);
         true
+    }
+
+    /// A record that a peer of this name may have published for this node says where it hops, which is tried as by
+    /// [`Node::told_place`]. Where that is.
+    ///
+    /// # Errors
+    /// If it tells nothing.
+    pub fn told_record(&mut self, name: &str, text: &str, now: Now) -> Result<Ipv6Net, RecordError> {
+        let index = self.named(name).ok_or(RecordError::Foreign)?;
+        let own = self.own.hop_prefix;
+        let peer = self.peers.get_mut(index).ok_or(RecordError::Foreign)?;
+        let place = peer.told_record(text, own, now)?;
+        self.wake(index);
+        Ok(place)
     }
 
     /// Does what meetings ask for.

@@ -21,6 +21,8 @@ pub(super) struct Meeting {
     /// As who was told of its place: where that is, and whether it is still to be tried.
     pub(super) told: Option<(Ipv6Net, bool)>,
     pub(super) tried: u32,
+    /// When the newest record of its place was made that was seen, in Unix milliseconds.
+    pub(super) newest_record: u64,
     pub(super) tries: Limit,
     /// As the third: whom it wants to meet, and since when.
     pub(super) wishes: Vec<(PublicKey, Time)>,
@@ -34,6 +36,7 @@ impl Meeting {
             asked: 0,
             told: None,
             tried: 0,
+            newest_record: 0,
             tries: Limit::new(TRIES.0, TRIES.1, now),
             wishes: Vec::new(),
             answers: Limit::new(ANSWERS.0, ANSWERS.1, now),

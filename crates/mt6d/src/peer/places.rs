@@ -16,7 +16,8 @@ use crate::env::Env;
 use crate::event::PeerState;
 use crate::host_interface::Meeting;
 use crate::keys::PublicKey;
-use crate::time::Time;
+use crate::record::{Record, RecordError};
+use crate::time::{Now, Time};
 
 /// Who tries to reach a peer asks thirds after this time, again after a second some times, and then after pauses twice as long.
 const FIRST_QUESTION: Duration = Duration::from_millis(300);
@@ -59,6 +60,19 @@ impl Peer {
             self.meeting.told = Some((place, true));
             self.next = now;
         }
+    }
+
+    /// A record that may be the peer's says where it hops: where that is.
+    pub(crate) fn told_record(&mut self, text: &str, own: Ipv6Net, now: Now) -> Result<Ipv6Net, RecordError> {
+        let newest = self.meeting.newest_record;
+        let opened =
+            self.pairings.iter().map(|pairing| Record::open(text, &pairing.keys, newest, now.unix_ms));
+        // What one pair of keys opens is foreign to the others.
+        let record = opened.reduce(|one, other| if one == Err(RecordError::Foreign) { other } else { one });
+        let record = record.unwrap_or(Err(RecordError::Foreign))?;
+        self.meeting.newest_record = record.unix_ms;
+        self.told_place(record.place, own, now.boot);
+        Ok(record.place)
     }
 
     /// Forgets what was told: there is a session.

@@ -6,11 +6,12 @@ use std::time::Duration;
 use classic::cipher::Cipher;
 use classic::hashed::Rotation;
 use classic::profile::{Carry, KeyExchange};
-use mt6d::config::{Padding, PeerConfig, Shape};
+use mt6d::config::{Introduce, Padding, PeerConfig, Shape};
 
 use config::{ClassicPeer, TunnelConfig};
 
 use tunnel_runtime::limits::{rendezvous_endpoints, session_endpoints};
+use tunnel_runtime::names::kind_of;
 
 use crate::failure::Failure;
 use crate::show::no_peer;
@@ -121,7 +122,27 @@ fn write_own(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> std
     if let Some(next) = peer.next_key {
         writeln!(text, "          also meet it by its next key, {next}")?;
     }
-    Ok(())
+    write_finding(text, config, peer)
+}
+
+/// How the peer is found again.
+fn write_finding(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) -> std::fmt::Result {
+    let names = config.names.iter().filter(|name| name.peer == peer.name);
+    let names = names.map(|name| format!("look up {} ({})", name.name, kind_of(name).name()));
+    let thirds = peer.meet_through.iter().map(|third| format!("ask {third} where it is"));
+    for way in names.chain(thirds) {
+        writeln!(text, "          while it cannot be reached, {way}")?;
+    }
+    match &peer.introduce {
+        Introduce::Nobody => Ok(()),
+        Introduce::Everybody => {
+            writeln!(text, "          tell it where other peers hop that want to meet it, and them where it does")
+        }
+        Introduce::Only(names) => {
+            let names = names.join(", ");
+            writeln!(text, "          tell it where {names} hop, if they want to meet it, and them where it does")
+        }
+    }
 }
 
 fn write_settings(text: &mut String, peer: &PeerConfig) -> std::fmt::Result {

@@ -5,6 +5,7 @@
 
 mod files;
 mod finding;
+mod names;
 mod peer;
 mod tunnel;
 
@@ -88,6 +89,7 @@ impl DoctorCommand {
         }
         if let Some(config) = &config {
             tunnel::look(config, self.peer.as_deref(), status.is_some(), &mut findings);
+            names::look(config, self.peer.as_deref(), status.as_ref(), &mut findings);
         }
         if let (Some(socket), Some(status)) = (socket, status) {
             let status = self.wait(&socket, status)?;

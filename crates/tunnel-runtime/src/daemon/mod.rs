@@ -24,6 +24,7 @@ use crate::evidence::Evidence;
 use crate::kernel::{Command, Endpoint, Kernel, KernelEvent};
 use crate::key_log::{KeyLog, KeyLogFile};
 use crate::load::Loaded;
+use crate::names::{Named, Names};
 use crate::peer_file::PeerFile;
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
@@ -124,8 +125,9 @@ struct Daemon {
     ending: bool,
     /// How often the rules that keep the prefix dark had to be restored.
     rules_restored: u64,
-    /// What is known of peers that are not heard.
+    /// What is known of peers that are not heard, and their names.
     evidence: Evidence,
+    names: Names,
     /// What was before a change that nobody has confirmed yet.
     unconfirmed: Unconfirmed<Before>,
 }
@@ -173,6 +175,8 @@ enum Message {
     Loaded(Result<Loaded, Error>, Option<Call>),
     /// The uplink that the tunnel follows has this prefix for it now.
     Followed(Option<Ipv6Net>),
+    /// What a peer's name says.
+    Named(Named),
 }
 
 /// Where messages for the main thread wait, and how it is woken for them.
@@ -383,7 +387,8 @@ impl Daemon {
             let wait = if busy {
                 Duration::ZERO
             } else {
-                self.node.deadline().min(remember).min(self.evidence.deadline()).since(now.boot)
+                let looks = self.evidence.deadline().min(self.names.deadline(&self.config));
+                self.node.deadline().min(remember).min(looks).since(now.boot)
             };
             let wait = self.unconfirmed.left().map_or(wait, |left| left.min(wait));
             if let Some(packet_threads) = &mut self.packet_threads {
@@ -436,6 +441,7 @@ impl Daemon {
                     Message::Call(call) => self.answer(call, options, threads),
                     Message::Loaded(config, asked) => self.loaded(config, asked, threads),
                     Message::Followed(prefix) => self.follow(prefix, threads),
+                    Message::Named(named) => self.names.found(named, &self.config, &mut self.node, now),
                 }
             }
             if self.ending {
@@ -461,6 +467,13 @@ impl Daemon {
                 self.take_back(before.ok_or(Error::NotConfirmed)?, threads);
             }
             self.evidence.look(&self.node, now);
+            self.names.look(&self.config, &self.node, now, || {
+                let (messages, waker) = (threads.messages.clone(), threads.waker.clone());
+                Box::new(move |named| {
+                    let _ = messages.send(Message::Named(named));
+                    waker.wake();
+                })
+            });
             if now.boot >= remember {
                 remember = now.boot + REMEMBER_EVERY;
                 self.peer_file.save(&mut self.node, now);

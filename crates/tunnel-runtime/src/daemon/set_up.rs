@@ -18,6 +18,7 @@ use crate::data::{DataPath, TUN_QUEUES};
 use crate::error::Error;
 use crate::evidence::Evidence;
 use crate::kernel::Kernel;
+use crate::names::Names;
 use crate::peer_file::PeerFile;
 use crate::{classic, limits, machine};
 
@@ -139,6 +140,7 @@ impl Daemon {
             ending: false,
             rules_restored: 0,
             evidence,
+            names: Names::default(),
             unconfirmed: Unconfirmed::start(options.confirm),
             hardware_aes,
             rewrites,

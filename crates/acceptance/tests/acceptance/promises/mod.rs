@@ -7,6 +7,7 @@ mod alone;
 mod classic;
 mod clocks;
 mod endurance;
+pub(crate) mod finding;
 mod kills;
 mod network;
 mod offloads;

@@ -1,0 +1,188 @@
+//! Looking a name up at the machine's servers: a question by UDP, and what comes back. It blocks, so it is for threads that have
+//! nothing else to do.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use super::message::{Answer, Found, Kind, answer, question};
+
+/// Where a machine's servers are written down (resolv.conf(5)).
+const FILE: &str = "/etc/resolv.conf";
+const PORT: u16 = 53;
+/// Servers that are asked, each so often, and for how long each time: seven seconds in all at the most.
+const SERVERS: usize = 3;
+const ROUNDS: usize = 2;
+const PATIENCE: Duration = Duration::from_millis(1_100);
+/// Of an answer; none without EDNS is longer (RFC 1035 section 4.2.1).
+const LONGEST: usize = 512;
+
+/// Why a name tells nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LookupError {
+    /// It cannot be a name.
+    #[error("it is no name")]
+    NoName,
+    /// No server is known.
+    #[error("no name server is in /etc/resolv.conf")]
+    NoServer,
+    /// None has answered.
+    #[error("no name server answers: {0}")]
+    NoAnswer(String),
+    /// Those that have cannot tell.
+    #[error("the name server cannot tell (code {0})")]
+    Failed(u16),
+    /// There is no such name.
+    #[error("there is no such name")]
+    NoSuchName,
+    /// The name has no such record.
+    #[error("the name has no {} record", .0.name())]
+    NoRecord(Kind),
+}
+
+/// Asks the machine's servers, one after the other.
+///
+/// # Errors
+/// If none of them has an answer, or that is that there is nothing.
+pub fn lookup(name: &str, kind: Kind) -> Result<Vec<Found>, LookupError> {
+    lookup_at(name, kind, &servers(Path::new(FILE)))
+}
+
+fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<Found>, LookupError> {
+    if servers.is_empty() {
+        return Err(LookupError::NoServer);
+    }
+    let mut failed = None;
+    for server in std::iter::repeat_n(servers, ROUNDS).flatten() {
+        match ask(name, kind, *server) {
+            Ok(Some(Answer::Found(found))) if found.is_empty() => return Err(LookupError::NoRecord(kind)),
+            Ok(Some(Answer::Found(found))) => return Ok(found),
+            Ok(Some(Answer::NoSuchName)) => return Err(LookupError::NoSuchName),
+            Ok(Some(Answer::Failed(code))) => failed = Some(LookupError::Failed(code)),
+            Ok(None) => return Err(LookupError::NoName),
+            Err(error) => {
+                failed.get_or_insert(LookupError::NoAnswer(format!("{}: {error}", server.ip())));
+            }
+        }
+    }
+    Err(failed.expect("there is a server"))
+}
+
+/// Asks one server. None if that is no name.
+fn ask(name: &str, kind: Kind, server: SocketAddr) -> io::Result<Option<Answer>> {
+    let mut id = [0; 2];
+    getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
+    let id = u16::from_be_bytes(id);
+    let Some(question) = question(id, name, kind) else { return Ok(None) };
+    let any: IpAddr = if server.is_ipv6() { [0u16; 8].into() } else { [0u8; 4].into() };
+    // A port that the kernel draws, and only what this server sends.
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.connect(server)?;
+    socket.send(&question)?;
+    let end = Instant::now() + PATIENCE;
+    let mut buffer = [0; LONGEST];
+    loop {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        socket.set_read_timeout(Some(left))?;
+        match socket.recv(&mut buffer) {
+            Ok(length) => {
+                if let Some(answer) = answer(&buffer[..length], id, name, kind) {
+                    return Ok(Some(answer));
+                }
+            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The servers in a file; the machine itself, where it names none (resolv.conf(5)).
+fn servers(file: &Path) -> Vec<SocketAddr> {
+    let text = std::fs::read_to_string(file).unwrap_or_default();
+    let named: Vec<_> = text
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("nameserver"))
+        .filter_map(|server| address(server.trim()))
+        .take(SERVERS)
+        .collect();
+    if named.is_empty() { vec![([127, 0, 0, 1], PORT).into()] } else { named }
+}
+
+/// An address, which may have a scope.
+fn address(text: &str) -> Option<SocketAddr> {
+    if let Ok(address) = text.parse::<IpAddr>() {
+        return Some((address, PORT).into());
+    }
+    format!("[{text}]:{PORT}").parse::<SocketAddrV6>().ok().map(SocketAddr::V6)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::super::message::tests::reply;
+    use super::*;
+
+    /// A server that says this to each question, and where it is.
+    fn server(say: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let address = socket.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut buffer = [0; 512];
+            while let Ok((length, from)) = socket.recv_from(&mut buffer) {
+                for answer in say(&buffer[..length]) {
+                    let _ = socket.send_to(&answer, from);
+                }
+            }
+        });
+        address
+    }
+
+    #[test]
+    fn the_second_server_is_asked_where_the_first_has_no_answer_and_junk_is_passed_over() {
+        let found = vec![Found::Address("2001:db8:b1::1".parse().unwrap())];
+        let silent = server(|_| vec![]);
+        let failing = server(|question| {
+            let mut failed = reply(question, &[]);
+            failed[3] = failed[3] & 0xf0 | 2;
+            vec![failed]
+        });
+        let good = {
+            let found = found.clone();
+            server(move |question| {
+                let mut foreign = reply(question, &[]);
+                foreign[0] ^= 1;
+                vec![b"junk".to_vec(), foreign, reply(question, &found)]
+            })
+        };
+        let ask = |servers: &[SocketAddr]| lookup_at("b.example", Kind::Aaaa, servers);
+        assert_eq!(ask(&[silent, good]), Ok(found.clone()));
+        assert_eq!(ask(&[failing, good]), Ok(found));
+        assert_eq!(ask(&[failing]), Err(LookupError::Failed(2)));
+        assert!(matches!(ask(&[silent]), Err(LookupError::NoAnswer(_))));
+        assert_eq!(ask(&[]), Err(LookupError::NoServer));
+        assert_eq!(lookup_at("b..example", Kind::Aaaa, &[good]), Err(LookupError::NoName));
+        let nothing = server(|question| vec![reply(question, &[])]);
+        assert_eq!(ask(&[nothing]), Err(LookupError::NoRecord(Kind::Aaaa)));
+    }
+
+    #[test]
+    fn servers_are_those_of_the_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("resolv.conf");
+        assert_eq!(servers(&file), [([127, 0, 0, 1], 53).into()]);
+        std::fs::write(&file, "# none\nsearch example\nnameserver 192.0.2.53\n nameserver\t2001:db8::53\nnameserver x\nnameserver ::1\nnameserver ::2\n").unwrap();
+        let expected: Vec<SocketAddr> = ["192.0.2.53:53", "[2001:db8::53]:53", "[::1]:53"]
+            .iter()
+            .map(|text| text.parse().unwrap())
+            .collect();
+        assert_eq!(servers(&file), expected);
+    }
+}
