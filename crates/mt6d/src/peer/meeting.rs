@@ -18,8 +18,8 @@ pub(super) struct Meeting {
     /// As who wants to meet it: when thirds are asked next, and how often they were.
     pub(super) next: Option<Time>,
     pub(super) asked: u32,
-    /// As who was told of its place: where that is, and whether it is still to be tried.
-    pub(super) told: Option<(Ipv6Net, bool)>,
+    /// As who was told of its place: where that is, and until when it is tried before other places.
+    pub(super) told: Option<(Ipv6Net, Time)>,
     pub(super) tried: u32,
     /// When the newest record of its place was made that was seen, in Unix milliseconds.
     pub(super) newest_record: u64,

@@ -28,6 +28,8 @@ const WISHES: usize = 64;
 const WISHED_FOR: Duration = Duration::from_secs(120);
 /// A try that waits for its answer is not given up earlier for a place that was told.
 const UNDISTURBED: Duration = Duration::from_secs(1);
+/// A place that was told comes before others for so long: of paths that lose, not each try gets there and back.
+const FRESH_FOR: Duration = Duration::from_secs(60);
 
 impl Peer {
     /// Has thirds asked where the peer is, when that is due. When to be called again.
@@ -57,7 +59,7 @@ impl Peer {
     pub(crate) fn told_place(&mut self, place: Ipv6Net, own: Ipv6Net, now: Time) {
         let is_sought = self.attempts.active() || self.state(now) != PeerState::Established;
         if is_sought && place != self.remote_prefix && may_be_place(place, own, self.config.hop_prefix) {
-            self.meeting.told = Some((place, true));
+            self.meeting.told = Some((place, now + FRESH_FOR));
             self.next = now;
         }
     }
@@ -82,28 +84,28 @@ impl Peer {
 
     /// Whether a place that was told is to be tried now, and where it is.
     pub(super) fn place_to_try(&mut self, now: Time) -> Option<Ipv6Net> {
-        let (place, is_new) = self.meeting.told?;
+        let (place, _) = self.meeting.told?;
         let rested = self.place_due().is_some_and(|at| at <= now);
-        if !is_new || !rested || !self.meeting.tries.take(now) {
+        if !rested || !self.meeting.tries.take(now) {
             return None;
         }
-        self.meeting.told = Some((place, false));
         self.meeting.tried += 1;
         Some(place)
     }
 
     /// When it may be tried, as far as the try that is under way says.
     pub(super) fn place_due(&self) -> Option<Time> {
-        let (place, true) = self.meeting.told? else { return None };
+        let (place, fresh_until) = self.meeting.told?;
         if !self.attempts.active() || self.confirming() {
             return None;
         }
         let free = self.meeting.tries.free_from();
-        let Some((current, left)) = self.attempts.current.as_ref().and_then(|c| Some((c, c.left?))) else {
-            return Some(free);
+        let due = match self.attempts.current.as_ref().and_then(|c| Some((c, c.left?))) {
+            Some((current, left)) if current.first.remote_prefix == place => free.max(left + ATTEMPT),
+            Some((_, left)) => free.max(left + UNDISTURBED),
+            None => free,
         };
-        let is_there = current.first.remote_prefix == place;
-        Some(free.max(left + if is_there { ATTEMPT } else { UNDISTURBED }))
+        Some(due).filter(|due| *due < fresh_until)
     }
 
     /// As the third: the peer wants to meet another. Whether that may be answered.

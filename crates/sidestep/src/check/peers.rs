@@ -136,11 +136,17 @@ fn write_finding(text: &mut String, config: &TunnelConfig, peer: &PeerConfig) ->
     match &peer.introduce {
         Introduce::Nobody => Ok(()),
         Introduce::Everybody => {
-            writeln!(text, "          tell it where other peers hop that want to meet it, and them where it does")
+            writeln!(
+                text,
+                "          tell it where other peers hop that want to meet it, and them where it does"
+            )
         }
         Introduce::Only(names) => {
             let names = names.join(", ");
-            writeln!(text, "          tell it where {names} hop, if they want to meet it, and them where it does")
+            writeln!(
+                text,
+                "          tell it where {names} hop, if they want to meet it, and them where it does"
+            )
         }
     }
 }
