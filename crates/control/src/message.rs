@@ -29,6 +29,11 @@ pub enum Request {
     /// What the firewall has counted, of all its rules: [`Firewall`](crate::router_status::Firewall), or null where none is
     /// applied. Only a gateway knows.
     Firewall,
+    /// What a gateway's firewall does with a packet, and why; nothing is sent.
+    Explain {
+        /// The packet, in the words of `sidestep firewall explain`.
+        packet: String,
+    },
     /// Try to reach a peer, if there is no session with it.
     Reach {
         /// Its configured name.
@@ -54,7 +59,7 @@ pub enum Request {
 impl Ask for Request {
     fn only_looks(&self) -> bool {
         match self {
-            Request::Show | Request::Events { .. } | Request::Firewall => true,
+            Request::Show | Request::Events { .. } | Request::Firewall | Request::Explain { .. } => true,
             // Reaching sends datagrams.
             Request::Reach { .. }
             | Request::Reload { .. }

@@ -235,6 +235,12 @@ pub struct Rule {
     pub number: usize,
     /// `accept`, `drop` or `reject`.
     pub verdict: Option<String>,
+    /// What it is for, as the configuration says.
+    #[serde(default)]
+    pub comment: String,
+    /// Where it stands in the configuration, by line from 1 on.
+    #[serde(default)]
+    pub line: Option<usize>,
     /// Packets.
     pub packets: u64,
     /// Their bytes.

@@ -54,10 +54,12 @@ impl RouterThread {
             })?
         };
         let (ready, is_ready) = channel();
-        let (own_waker, journal) = (waker.clone(), socket.with_extension("journal"));
+        let (own_waker, journal, file) =
+            (waker.clone(), socket.with_extension("journal"), options.file.clone());
         let run = move || {
             match Router::set_up(gateway, &journal, state, tunnel, &own_waker) {
                 Ok(mut router) => {
+                    router.file = file;
                     let _ = ready.send(Ok(()));
                     router.run(&own_waker, &received);
                     router.end();

@@ -16,7 +16,7 @@ use config::RouterConfig;
 use control::{Call, Reply, Request};
 
 use crate::error::Error;
-use crate::firewall::refuse_while_pending;
+use crate::firewall::{explain, refuse_while_pending};
 use crate::kernel::{Kernel, Problem};
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
@@ -65,6 +65,8 @@ pub(super) struct Router {
     /// The tunnel in the same configuration, and the prefix that it was told to hop in.
     pub(super) tunnel: Option<TunnelBeside>,
     told: Option<Ipv6Net>,
+    /// The configuration that describes it.
+    pub(super) file: PathBuf,
 }
 
 /// A tunnel in the same configuration.
@@ -117,6 +119,7 @@ impl Router {
             started: Instant::now(),
             tunnel,
             told: None,
+            file: PathBuf::new(),
         };
         match router.take(config) {
             Ok(()) => {
@@ -519,13 +522,21 @@ impl Router {
                 return;
             }
             Request::Firewall => {
-                let answer = move || call.answer(traffic::firewall_in_full());
+                let sources = self.sources();
+                let answer = move || call.answer(traffic::firewall_in_full(&sources.rules));
                 if let Err(error) = std::thread::Builder::new().name("firewall".into()).spawn(answer) {
                     warn!("cannot report what the firewall has counted: {error}");
                 }
                 return;
             }
             Request::Events { after } => Reply::of(&events::since(after)),
+            Request::Explain { ref packet } => match self.kernel.firewall() {
+                Some(firewall) => match explain(firewall, &self.file, packet) {
+                    Ok(document) => Reply::Ok(document),
+                    Err(error) => Reply::Error(error.to_string()),
+                },
+                None => Reply::Error("there is no firewall in the configuration".to_owned()),
+            },
             Request::Reach { .. } => Reply::Error("a gateway has no peers: give the tunnel's name".to_owned()),
             Request::Reload { .. } | Request::Confirm => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
@@ -543,7 +554,12 @@ impl Router {
     fn sources(&self) -> traffic::Sources {
         let interfaces: Vec<_> = self.networks.iter().map(|interface| &interface.network.interface).collect();
         let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
+        let rules = self.kernel.firewall().map_or_else(Vec::new, |firewall| {
+            let comments = firewall.policy.rules().iter().map(|rule| rule.comment.clone());
+            firewall.lines.iter().copied().zip(comments).collect()
+        });
         traffic::Sources {
+            rules,
             networks: inner.map(|address| address.address).collect(),
             tunnel: self.tunnel.as_ref().map(|tunnel| tunnel.socket.clone()),
         }

@@ -12,7 +12,7 @@ use control::router_status::{Fallback, Firewall, Peer, Rule, Status, Talker};
 use control::{Reply, Request};
 
 /// So many rules, and hosts, are told.
-const MOST_RULES: usize = 5;
+const MOST_RULES: usize = 50;
 const MOST_TALKERS: usize = 10;
 
 /// Whom to ask, beside the gateway's own thread.
@@ -22,13 +22,15 @@ pub(super) struct Sources {
     pub(super) networks: Vec<IpNet>,
     /// The tunnel's control socket.
     pub(super) tunnel: Option<PathBuf>,
+    /// Of the firewall's rules the lines, and what each is for.
+    pub(super) rules: Vec<(usize, String)>,
 }
 
 impl Sources {
     /// Adds what they say. That takes as long as `nft` lists the firewall, so it is no work for the gateway's thread.
     pub(super) fn add_to(&self, status: &mut Status) {
         match Counts::read() {
-            Ok(counts) => status.firewall = counts.as_ref().map(|counts| firewall(counts, MOST_RULES)),
+            Ok(counts) => status.firewall = counts.as_ref().map(|counts| firewall(counts, &self.rules, MOST_RULES)),
             Err(error) => {
                 status.problems.push(format!("the firewall's counters cannot be read: {error}"));
             }
@@ -67,14 +69,14 @@ impl Sources {
 }
 
 /// What the firewall has counted, of all rules that have counted something.
-pub(super) fn firewall_in_full() -> Reply {
+pub(super) fn firewall_in_full(named: &[(usize, String)]) -> Reply {
     match Counts::read() {
-        Ok(counts) => Reply::of(&counts.as_ref().map(|counts| firewall(counts, usize::MAX))),
+        Ok(counts) => Reply::of(&counts.as_ref().map(|counts| firewall(counts, named, usize::MAX))),
         Err(error) => Reply::Error(format!("the firewall's counters cannot be read: {error}")),
     }
 }
 
-fn firewall(counts: &Counts, most_rules: usize) -> Firewall {
+fn firewall(counts: &Counts, named: &[(usize, String)], most_rules: usize) -> Firewall {
     use router::firewall::Verdict;
     let with = |verdict| move |count: &&Count| count.verdict == Some(verdict);
     let all = || counts.rules.values().chain(counts.defaults.values());
@@ -83,11 +85,16 @@ fn firewall(counts: &Counts, most_rules: usize) -> Firewall {
     let text = |count: &Count| count.verdict.map(|verdict| verdict.to_string());
     let mut rules: Vec<_> = counts.rules.iter().filter(|(_, count)| count.packets > 0).collect();
     rules.sort_by_key(|(number, count)| (std::cmp::Reverse(count.packets), **number));
-    let rules = rules.into_iter().take(most_rules).map(|(number, count)| Rule {
-        number: *number,
-        verdict: text(count),
-        packets: count.packets,
-        bytes: count.bytes,
+    let rules = rules.into_iter().take(most_rules).map(|(number, count)| {
+        let named = number.checked_sub(1).and_then(|index| named.get(index));
+        Rule {
+            number: *number,
+            verdict: text(count),
+            comment: named.map_or_else(String::new, |(_, comment)| comment.clone()),
+            line: named.map(|(line, _)| *line),
+            packets: count.packets,
+            bytes: count.bytes,
+        }
     });
     let mut defaults: Vec<_> = counts.defaults.iter().filter(|(_, count)| count.packets > 0).collect();
     defaults.sort_by_key(|(reason, count)| (std::cmp::Reverse(count.packets), *reason));
@@ -226,7 +233,7 @@ mod tests {
         counts.defaults.insert("refused".to_owned(), count(7, Verdict::Reject));
         counts.defaults.insert("it is told nothing".to_owned(), count(0, Verdict::Drop));
         counts.defaults.insert("an error message".to_owned(), count(3, Verdict::Accept));
-        let told = firewall(&counts, MOST_RULES);
+        let told = firewall(&counts, &[], 5);
         assert_eq!(
             (told.dropped_packets, told.rejected_packets, told.refused_by_default_packets),
             (20, 7, 7)

@@ -1,6 +1,7 @@
 //! Scripts that run in the kernel: compiled, attached, and what they have counted.
 
 use std::cell::Cell;
+use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 
@@ -177,6 +178,7 @@ impl InKernel {
                 xt_continue: of(Verdict::Continue),
             },
             errors: count(account::ERRORS),
+            error_lines: BTreeMap::new(),
             last_error,
             ns_per_packet: count(account::SAMPLES + 1).checked_div(count(account::SAMPLES)),
             sent: 0,

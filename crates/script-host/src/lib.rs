@@ -56,7 +56,7 @@ use self::in_kernel::Prepared;
 use self::kernel::Maps;
 use self::log::Log;
 pub use self::protocol::{Request, ask};
-use self::protocol::{Scripts, Status};
+use self::protocol::{Scripts, Source, Status};
 use self::runs::Runs;
 use self::slots::Slots;
 use self::statistics::Statistics;
@@ -258,6 +258,10 @@ impl Host {
             Request::List => document(&Scripts {
                 scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
             }),
+            Request::Source { id } => {
+                let file = &self.script(*id)?.attachment.file;
+                document(&Source { file: file.clone(), text: read(file)? })
+            }
             Request::Logs { after } => document(&self.common.log.after(*after)),
             Request::Events { after } => document(&events::since(*after)),
             Request::Trace { id, rule } => {
@@ -473,6 +477,7 @@ impl Host {
             packets: counts.packets,
             verdicts: counts.verdicts,
             errors: counts.errors,
+            error_lines: counts.error_lines,
             last_error: counts.last_error,
             ns_per_packet: counts.ns_per_packet,
             sent: counts.sent,

@@ -1,6 +1,7 @@
 //! What the script host is asked, and what it says of its scripts.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use linux::bpf::xdp::Mode;
 use serde::{Deserialize, Serialize};
@@ -35,6 +36,11 @@ pub enum Request {
     },
     /// [`Scripts`].
     List,
+    /// [`Source`].
+    Source {
+        /// The script.
+        id: u32,
+    },
     /// [`Logs`].
     Logs {
         /// Lines behind that of this number.
@@ -96,6 +102,9 @@ pub struct Status {
     pub verdicts: Verdicts,
     /// Packets, and deferred calls, at which it failed.
     pub errors: u64,
+    /// Of those in Lua, how many in which line.
+    #[serde(default)]
+    pub error_lines: BTreeMap<u32, u64>,
     /// The last of these.
     pub last_error: Option<Fault>,
     /// Nanoseconds that it takes for a packet, measured at one of 64; none before the first.
@@ -106,6 +115,15 @@ pub struct Status {
     pub handed_over: u64,
     /// At XDP, whether it runs in the driver.
     pub xdp_mode: Option<Mode>,
+}
+
+/// A script as its file has it now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// Which.
+    pub file: PathBuf,
+    /// What is in it.
+    pub text: String,
 }
 
 /// Packets by their verdict.

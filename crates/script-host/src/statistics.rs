@@ -1,5 +1,6 @@
 //! What a script did: counted by its threads, read for the list.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,6 +15,9 @@ use super::protocol::{Fault, Traced, Verdicts};
 /// Errors of one script that are logged, one for each of these times: a script may fail at every packet.
 const LOG_EVERY: Duration = Duration::from_millis(200);
 
+/// Lines that errors are counted by, at the most: a script may fail in a line of its own making (`load`).
+const LINES: usize = 256;
+
 /// Counters of one script.
 #[derive(Debug)]
 pub(super) struct Statistics {
@@ -24,6 +28,7 @@ pub(super) struct Statistics {
     sent: AtomicU64,
     samples: AtomicU64,
     sampled_ns: AtomicU64,
+    error_lines: Mutex<BTreeMap<u32, u64>>,
     last_error: Mutex<Option<Fault>>,
     logged: Mutex<Option<Instant>>,
     /// The packet that is waited for, see [`Statistics::wants`].
@@ -55,6 +60,7 @@ impl Statistics {
             sent: AtomicU64::new(0),
             samples: AtomicU64::new(0),
             sampled_ns: AtomicU64::new(0),
+            error_lines: Mutex::default(),
             last_error: Mutex::default(),
             logged: Mutex::default(),
             tracing: AtomicBool::new(false),
@@ -75,6 +81,12 @@ impl Statistics {
     /// The script has failed at a packet, or in deferred work.
     pub(super) fn failed(&self, error: &ScriptError) {
         let errors = self.errors.fetch_add(1, Relaxed) + 1;
+        if let Some(line) = line_of(&error.message) {
+            let mut lines = self.error_lines.lock().unwrap_or_else(PoisonError::into_inner);
+            if lines.len() < LINES || lines.contains_key(&line) {
+                *lines.entry(line).or_default() += 1;
+            }
+        }
         let now = Instant::now();
         let mut logged = self.logged.lock().unwrap_or_else(PoisonError::into_inner);
         if logged.is_none_or(|time| now.duration_since(time) >= LOG_EVERY) {
@@ -123,6 +135,7 @@ impl Statistics {
                 xt_continue: count(Verdict::Continue),
             },
             errors: self.errors.load(Relaxed),
+            error_lines: self.error_lines.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             last_error: self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone(),
             ns_per_packet: self.sampled_ns.load(Relaxed).checked_div(samples),
             sent: self.sent.load(Relaxed),
@@ -156,12 +169,19 @@ impl Statistics {
     }
 }
 
+/// The line that an error names: `FILE:LINE: …`.
+fn line_of(message: &str) -> Option<u32> {
+    message.split(':').skip(1).find_map(|part| part.parse().ok())
+}
+
 /// What [`Statistics`] say at a moment.
 #[derive(Debug)]
 pub(super) struct Counts {
     pub(super) packets: u64,
     pub(super) verdicts: Verdicts,
     pub(super) errors: u64,
+    /// By line, where that is counted.
+    pub(super) error_lines: BTreeMap<u32, u64>,
     pub(super) last_error: Option<Fault>,
     pub(super) ns_per_packet: Option<u64>,
     pub(super) sent: u64,
@@ -188,6 +208,7 @@ impl Counts {
                 xt_continue: one.xt_continue + other.xt_continue,
             },
             errors: self.errors + user.errors,
+            error_lines: user.error_lines,
             last_error: [self.last_error, user.last_error]
                 .into_iter()
                 .flatten()

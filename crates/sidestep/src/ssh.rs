@@ -73,7 +73,7 @@ fn closes(firewall: &Firewall, file: &Path, interface: &str, connection: &Connec
     let mut packet = Packet::new(zone, ZoneRef::Gateway, connection.client, connection.server, TCP);
     packet.ports = (connection.client_port, connection.server_port);
     let decision = evaluate(policy, &packet);
-    (decision.verdict != Verdict::Accept).then(|| crate::firewall::reason(firewall, file, &decision))
+    (decision.verdict != Verdict::Accept).then(|| router_runtime::firewall::reason(firewall, file, &decision))
 }
 
 /// The interface that packets to that address leave by.

@@ -8,6 +8,7 @@
 //! `confirm` says so, and the next `apply` is not held up by it. A restart of the machine leaves neither table.
 
 mod count;
+mod explain;
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -24,6 +25,7 @@ use router::firewall::{Compiled, compile};
 use serde_json::Value;
 
 pub use count::{Count, Counts};
+pub use explain::{explain, place, reason};
 
 /// Why the firewall cannot be changed, or asked about.
 #[derive(Debug, thiserror::Error)]

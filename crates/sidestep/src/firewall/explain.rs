@@ -4,36 +4,19 @@ use std::fmt::Write as _;
 use std::io::{self, Write};
 use std::path::Path;
 
-use router::firewall::{Decision, Packet, Reason, evaluate};
-use serde_json::json;
+use router::firewall::{Packet, Reason, evaluate};
+use router_runtime::firewall::{self as table, place, reason};
 
 use crate::failure::Failure;
 use config::{DEFAULT, Expectation, Firewall};
 
 /// What becomes of a packet, as text or JSON.
 pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool) -> Result<String, Failure> {
+    if json {
+        return Ok(format!("{:#}\n", table::explain(firewall, file, words)?));
+    }
     let packet = Packet::parse(words, &firewall.policy)?;
     let decision = evaluate(&firewall.policy, &packet);
-    if json {
-        let rule = match decision.reason {
-            Reason::Rule(index) => json!({
-                "number": index + 1,
-                "line": firewall.lines.get(index),
-                "comment": firewall.policy.rules()[index].comment,
-            }),
-            _ => serde_json::Value::Null,
-        };
-        let others: Vec<usize> = decision.other_times.iter().map(|index| index + 1).collect();
-        let document = json!({
-            "verdict": decision.verdict.to_string(),
-            "from": firewall.policy.name(packet.from),
-            "to": firewall.policy.name(packet.to),
-            "rule": rule,
-            "reason": reason(firewall, file, &decision),
-            "depends_on_rate_or_time": others,
-        });
-        return Ok(format!("{document:#}\n"));
-    }
     let mut text = format!(
         "{}: {}\n  from {} to {}\n",
         decision.verdict,
@@ -59,24 +42,6 @@ pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool)
         }
     }
     Ok(text)
-}
-
-/// What has decided, in words.
-pub(crate) fn reason(firewall: &Firewall, file: &Path, decision: &Decision) -> String {
-    match decision.reason {
-        Reason::Rule(index) => place(firewall, file, index),
-        Reason::Connection => "its connection is known".to_owned(),
-        Reason::Default(why) => format!("no rule decides; {why}"),
-        Reason::Refused => "no rule decides, and the trust of its zone does not let it pass".to_owned(),
-    }
-}
-
-/// Where a rule stands, and what it is for.
-fn place(firewall: &Firewall, file: &Path, index: usize) -> String {
-    let line = firewall.lines.get(index).copied().unwrap_or(0);
-    let comment = &firewall.policy.rules()[index].comment;
-    let comment = if comment.is_empty() { String::new() } else { format!(" ({comment})") };
-    format!("rule {}, {}:{line}{comment}", index + 1, file.display())
 }
 
 /// Runs the tests; whether all packets became what was expected.

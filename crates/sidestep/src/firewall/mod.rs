@@ -10,8 +10,6 @@
 mod explain;
 mod show;
 
-pub(crate) use explain::reason;
-
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

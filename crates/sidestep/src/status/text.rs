@@ -6,6 +6,9 @@ use crate::show::text as words;
 use control::router_status::{Firewall, Peer, Talker};
 use control::router_status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
 
+/// So many rules of the firewall are shown.
+const MOST_RULES: usize = 5;
+
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
     let mut text = String::new();
@@ -79,7 +82,7 @@ pub(crate) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
         let bytes = words::bytes(bytes as f64);
         (verdict == "accept", format!("{packets:>10}  {bytes:>9}  {verdict:<6}  {what}"))
     };
-    let rules = firewall.rules.iter();
+    let rules = firewall.rules.iter().take(MOST_RULES);
     let rules =
         rules.map(|rule| line(&format!("rule {}", rule.number), &rule.verdict, rule.packets, rule.bytes));
     let defaults = firewall.defaults.iter();

@@ -553,6 +553,9 @@ impl Daemon {
             }
             Request::Events { after } => Reply::of(&events::since(after)),
             Request::Firewall => Reply::Error("a tunnel has no firewall: ask the gateway".to_owned()),
+            Request::Explain { .. } => {
+                Reply::Error("a tunnel has no firewall: ask the gateway on its own socket".to_owned())
+            }
             Request::Reach { ref peer } => match self.node.reach(peer, self.clock.now()) {
                 true => Reply::Ok(serde_json::Value::Null),
                 false => Reply::Error(format!("there is no peer {peer}, or it is of the classic profile")),
