@@ -78,6 +78,17 @@ $(STATIC)%:
 	@scripts/setup build static
 	scripts/static $*
 
+.PHONY: test-page
+test-page: ## the page in a real Chromium; as root also about a lab of twenty peers
+	@scripts/setup build lab web
+	cargo build $(LOCKED) --package sidestep --package bench
+	$(AS_ROOT) scripts/test-page
+
+.PHONY: screenshots
+screenshots: ## redraws the pictures of the page in docs/
+	@scripts/setup build web
+	scripts/test-page --pictures
+
 .PHONY: static
 static: ## the program for x86_64 and aarch64 without any library of the system, target/static
 	@scripts/setup build static

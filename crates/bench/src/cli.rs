@@ -130,6 +130,9 @@ enum LabCommand {
         /// Seconds of traffic
         #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..=3600))]
         seconds: u32,
+        /// Measure nothing: stay up, with the echoes, until SIGTERM
+        #[arg(long)]
+        hold: bool,
         /// Write the measurements to this file
         #[arg(long)]
         json: Option<PathBuf>,
@@ -335,8 +338,9 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),
         LabCommand::Caches(options) => caches::run(&options, &program()?, &stop_flag()?),
-        LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, json } => {
-            let options = many::ManyOptions { prefix, peers, configured, echoes, rotation, seconds, json };
+        LabCommand::Many { prefix, peers, configured, echoes, rotation, seconds, hold, json } => {
+            let options =
+                many::ManyOptions { prefix, peers, configured, echoes, rotation, seconds, hold, json };
             many::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Nat(options) => nat::run(&options, &program()?, &stop_flag()?),

@@ -47,6 +47,8 @@ pub struct ManyOptions {
     pub rotation: String,
     /// Seconds of traffic.
     pub seconds: u32,
+    /// Nothing is measured: it stays up until it is ended.
+    pub hold: bool,
     /// Where the measurements go.
     pub json: Option<PathBuf>,
 }
@@ -172,7 +174,9 @@ pub fn run(options: &ManyOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
         }
     }
     let sessions_s = begun.elapsed().as_secs_f64();
-    println!("{} sessions are up after {sessions_s:.0} s; {} s of echoes", options.peers, options.seconds);
+    let for_how_long =
+        if options.hold { "echoes".to_owned() } else { format!("{} s of echoes", options.seconds) };
+    println!("{} sessions are up after {sessions_s:.0} s; {for_how_long}", options.peers);
 
     let rotations = |status: &Value| count(status, |peer| peer["rotations"].as_u64().unwrap_or(0));
     let (before, cpu, begun) = (rotations(&show()?), cpu_seconds(hub)?, Instant::now());
@@ -182,8 +186,18 @@ pub fn run(options: &ManyOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
         let log = many.directory.join(format!("ping-{number}.log"));
         let mut ping = many.group(number).command("ping")?;
         let (interval, count) = (1.0 / f64::from(options.echoes), options.echoes * options.seconds);
-        ping.args(["-6", "-n", "-i", &interval.to_string(), "-c", &count.to_string(), "-I", &own, &target]);
+        ping.args(["-6", "-n", "-i", &interval.to_string()]);
+        if !options.hold {
+            ping.args(["-c", &count.to_string()]);
+        }
+        ping.args(["-I", &own, &target]);
         pings.push(Process::start(&mut ping, &log)?);
+    }
+    if options.hold {
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        return Ok(ExitCode::SUCCESS);
     }
     let (mut sent, mut times) = (0, Vec::new());
     for mut ping in pings {

@@ -20,7 +20,7 @@ use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics,
-    peer, rendezvous, script, seal, setup, show, ssh, stack, status, tunnel_keys,
+    page, peer, rendezvous, script, seal, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -153,6 +153,7 @@ enum Command {
         watch: bool,
     },
     Metrics(metrics::MetricsOptions),
+    Web(page::WebOptions),
     /// Print where both ends of a pair listen for each other before they have a session
     ///
     /// Rendezvous endpoints follow from the keys and the time. Use this to look for a first contact that fails
@@ -413,6 +414,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Metrics(options) => return options.run(),
+        Command::Web(options) => options.run()?,
         Command::Endpoints { file, peer, at, count, json } => {
             rendezvous::print_endpoints(&load_tunnel(&file)?, &peer, at, count, json)?;
         }

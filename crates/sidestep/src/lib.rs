@@ -16,6 +16,7 @@
 //! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
 //! | `doctor` | what keeps a tunnel from working |
 //! | `event_lines` | what has happened, as lines |
+//! | `page` | the page in a browser, served |
 //! | `firewall` | the firewall: checked, explained, tested, applied |
 //! | `ssh` | the connection that a command came by, which a firewall must not close |
 //! | `ipsec` | tunnels of IPsec: run, shown, ended |
@@ -46,6 +47,7 @@ mod key;
 mod load;
 mod manual;
 mod metrics;
+mod page;
 mod peer;
 mod place;
 mod rendezvous;

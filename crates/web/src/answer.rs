@@ -1,0 +1,215 @@
+//! Requests and answers. All of them only read.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION,
+    ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+};
+use hyper::{Method, Request, Response, StatusCode};
+use serde_json::Value;
+use tokio::sync::mpsc::Receiver;
+
+use crate::collect::Collected;
+use crate::files;
+use crate::place::Names;
+use crate::token::Token;
+
+/// What a page may do: show what comes from here, and nothing else. Scripts and styles are files; none stand in a page.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
+                      form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
+
+/// On each answer.
+const FIELDS: [(HeaderName, &str); 8] = [
+    (CONTENT_SECURITY_POLICY, POLICY),
+    (X_CONTENT_TYPE_OPTIONS, "nosniff"),
+    (X_FRAME_OPTIONS, "DENY"),
+    (REFERRER_POLICY, "no-referrer"),
+    (HeaderName::from_static("cross-origin-opener-policy"), "same-origin"),
+    (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
+    (HeaderName::from_static("permissions-policy"), "camera=(), geolocation=(), microphone=()"),
+    (CACHE_CONTROL, "no-store"),
+];
+
+const JSON: &str = "application/json";
+const HTML: &str = "text/html; charset=utf-8";
+const TEXT: &str = "text/plain; charset=utf-8";
+
+/// What is answered with.
+pub(crate) type Answer = Response<Content>;
+
+/// What is served, to whom, under which names.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) listen: SocketAddr,
+    pub(crate) collected: Arc<Collected>,
+    pub(crate) token: Token,
+    pub(crate) names: Names,
+    pub(crate) encrypted: bool,
+}
+
+impl Site {
+    /// Answers a request.
+    pub(crate) async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let mut answer = match self.refuse(request) {
+            Some(refused) => refused,
+            None => self.route(request).await,
+        };
+        let fields = answer.headers_mut();
+        for (name, value) in FIELDS {
+            fields.insert(name, HeaderValue::from_static(value));
+        }
+        answer
+    }
+
+    /// What is not even looked at: for another name, or from another site's page.
+    fn refuse(&self, request: &Request<Incoming>) -> Option<Answer> {
+        let field = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+        if !field(HOST).is_some_and(|host| self.names.has(host)) {
+            let why = "this page has another name: start it with --name, if it is to answer to this one\n";
+            return Some(text(StatusCode::MISDIRECTED_REQUEST, why));
+        }
+        let is_ours =
+            |origin: &str| origin.split_once("://").is_some_and(|(_, host)| field(HOST) == Some(host));
+        let from_elsewhere = field(ORIGIN).is_some_and(|origin| !is_ours(origin))
+            || matches!(field(HeaderName::from_static("sec-fetch-site")), Some("cross-site" | "same-site"));
+        if from_elsewhere {
+            return Some(text(StatusCode::FORBIDDEN, "not from another site's page\n"));
+        }
+        (request.method() != Method::GET)
+            .then(|| text(StatusCode::METHOD_NOT_ALLOWED, "this page only shows\n"))
+    }
+
+    async fn route(&self, request: &Request<Incoming>) -> Answer {
+        let path = request.uri().path();
+        let query = |name: &str| {
+            let pairs = form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes());
+            pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
+        };
+        if path == "/login" {
+            return self.log_in(query("token").as_deref().unwrap_or(""));
+        }
+        let cookies = request.headers().get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
+        let is_known = cookies.into_iter().any(|cookies| self.token.is_in(cookies));
+        if let Some(file) = files::find(path).filter(|file| is_known || file.is_for_all) {
+            return content(StatusCode::OK, file.kind, Bytes::from_static(file.octets));
+        }
+        if !is_known {
+            return content(StatusCode::UNAUTHORIZED, HTML, Bytes::from_static(files::LOGIN));
+        }
+        let name = |field| query(field).unwrap_or_default();
+        match path {
+            "/api/feed" => match self.collected.listen() {
+                Some(messages) => respond(StatusCode::OK, "text/event-stream", Content::Feed(messages)),
+                None => text(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n"),
+            },
+            "/api/peer" => found(self.collected.peer(&name("tunnel"), &name("peer"))),
+            "/api/history" => {
+                let (tunnel, peer) = (name("tunnel"), query("peer"));
+                let is_long = query("tier").as_deref() == Some("hours");
+                let past = move |collected: &Collected| collected.past(&tunnel, peer.as_deref(), is_long);
+                self.ask(past).await
+            }
+            "/api/explain" => {
+                let (gateway, packet) = (name("gateway"), name("packet"));
+                self.ask(move |collected| collected.explain(&gateway, packet)).await
+            }
+            "/api/script" => {
+                let (host, id) = (name("host"), name("id").parse().unwrap_or(0));
+                self.ask(move |collected| collected.script(&host, id)).await
+            }
+            _ => text(StatusCode::NOT_FOUND, "there is no such page\n"),
+        }
+    }
+
+    /// What takes a while is asked for beside the answers to others. Why it cannot be had is said in words.
+    async fn ask<E: std::fmt::Display + Send + 'static>(
+        &self,
+        question: impl FnOnce(&Collected) -> Result<Value, E> + Send + 'static,
+    ) -> Answer {
+        let collected = Arc::clone(&self.collected);
+        match tokio::task::spawn_blocking(move || question(&collected)).await {
+            Ok(Ok(document)) => json(&document),
+            Ok(Err(why)) => json(&serde_json::json!({ "error": why.to_string() })),
+            Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
+        }
+    }
+
+    fn log_in(&self, offered: &str) -> Answer {
+        if !self.token.is(offered) {
+            return content(StatusCode::UNAUTHORIZED, HTML, Bytes::from_static(files::LOGIN));
+        }
+        let mut answer = text(StatusCode::SEE_OTHER, "");
+        answer.headers_mut().insert(LOCATION, HeaderValue::from_static("/"));
+        if let Ok(cookie) = HeaderValue::from_str(&self.token.set_cookie(self.encrypted)) {
+            answer.headers_mut().insert(SET_COOKIE, cookie);
+        }
+        answer
+    }
+}
+
+/// What an answer consists of.
+#[derive(Debug)]
+pub(crate) enum Content {
+    /// Octets, until they are taken.
+    Whole(Option<Bytes>),
+    /// Messages, for as long as there are some.
+    Feed(Receiver<Bytes>),
+}
+
+impl Body for Content {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        match &mut *self {
+            Content::Whole(octets) => Poll::Ready(octets.take().map(|octets| Ok(Frame::data(octets)))),
+            Content::Feed(messages) => {
+                messages.poll_recv(context).map(|message| message.map(|message| Ok(Frame::data(message))))
+            }
+        }
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        match self {
+            Content::Whole(octets) => {
+                hyper::body::SizeHint::with_exact(octets.as_ref().map_or(0, |octets| octets.len() as u64))
+            }
+            Content::Feed(_) => hyper::body::SizeHint::default(),
+        }
+    }
+}
+
+fn found(document: Option<Value>) -> Answer {
+    document.map_or_else(
+        || text(StatusCode::NOT_FOUND, "there is none of this name\n"),
+        |document| json(&document),
+    )
+}
+
+fn json(document: &Value) -> Answer {
+    content(StatusCode::OK, JSON, Bytes::from(document.to_string()))
+}
+
+fn text(status: StatusCode, text: &str) -> Answer {
+    content(status, TEXT, Bytes::copy_from_slice(text.as_bytes()))
+}
+
+fn content(status: StatusCode, kind: &'static str, octets: Bytes) -> Answer {
+    respond(status, kind, Content::Whole(Some(octets)))
+}
+
+fn respond(status: StatusCode, kind: &'static str, content: Content) -> Answer {
+    let mut answer = Response::new(content);
+    *answer.status_mut() = status;
+    answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+    answer
+}

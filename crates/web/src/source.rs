@@ -1,0 +1,188 @@
+//! One control socket: what it is asked, how often, and what it said last.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use control::Request;
+use control::tunnel_status::Status;
+use serde_json::{Value, json};
+
+use crate::happened::{self, Told};
+use crate::tunnel::Tunnel;
+
+/// What listens at a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kind {
+    /// A tunnel.
+    Tunnel,
+    /// A gateway.
+    Gateway,
+    /// The process that packet scripts run in.
+    Scripts,
+}
+
+impl Kind {
+    /// By the socket's name.
+    fn of(name: &str) -> Kind {
+        let numbered = |prefix: &str| {
+            let number = name.strip_prefix(prefix);
+            number.is_some_and(|number| {
+                !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+            })
+        };
+        match name {
+            _ if numbered("gateway-") => Kind::Gateway,
+            _ if numbered("scripts-") => Kind::Scripts,
+            _ => Kind::Tunnel,
+        }
+    }
+
+    /// Where it is in the document.
+    pub(crate) fn place(self) -> &'static str {
+        match self {
+            Kind::Tunnel => "tunnels",
+            Kind::Gateway => "gateways",
+            Kind::Scripts => "scripts",
+        }
+    }
+
+    /// How long it is left alone between two questions: an answer costs a tunnel least, and a gateway a listing of its firewall.
+    pub(crate) fn pause(self, watched: bool) -> Duration {
+        Duration::from_secs(match (self, watched) {
+            (Kind::Tunnel, true) => 1,
+            (Kind::Scripts, true) => 2,
+            (Kind::Gateway, true) | (Kind::Tunnel, false) => 5,
+            (Kind::Gateway | Kind::Scripts, false) => 30,
+        })
+    }
+}
+
+/// A socket that is asked.
+#[derive(Debug)]
+pub(crate) struct Source {
+    pub(crate) kind: Kind,
+    pub(crate) socket: PathBuf,
+    pub(crate) tunnel: Tunnel,
+    /// The last answer, of what is no tunnel.
+    answer: Value,
+    /// Why there is none now, and since when, in milliseconds since 1970.
+    fault: Option<(String, u64)>,
+}
+
+impl Source {
+    pub(crate) fn new(kind: Kind, socket: &Path) -> Source {
+        Source {
+            kind,
+            socket: socket.to_owned(),
+            tunnel: Tunnel::default(),
+            answer: Value::Null,
+            fault: None,
+        }
+    }
+
+    /// Takes in what it said.
+    pub(crate) fn take(&mut self, answer: Result<Answer, control::Error>, now_ms: u64) {
+        match answer {
+            Ok(Answer::Tunnel(status)) => self.tunnel.take(*status, now_ms),
+            Ok(Answer::Other(document)) => self.answer = document,
+            Err(error) => {
+                let since = self.fault.take().map_or(now_ms, |(_, since)| since);
+                self.fault = Some((error.to_string(), since));
+                return;
+            }
+        }
+        self.fault = None;
+    }
+
+    pub(crate) fn answers(&self) -> bool {
+        self.fault.is_none()
+    }
+
+    /// What the page is told of it.
+    pub(crate) fn summary(&self) -> Value {
+        let mut document = match self.kind {
+            Kind::Tunnel => self.tunnel.summary(),
+            Kind::Gateway | Kind::Scripts => self.answer.clone(),
+        };
+        if !document.is_object() {
+            document = json!({});
+        }
+        if let Some((why, since_ms)) = &self.fault {
+            document["fault"] = json!({ "says": why, "since_ms": since_ms });
+        }
+        document
+    }
+}
+
+/// What was said.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Tunnel(Box<Status>),
+    Other(Value),
+}
+
+/// Asks one socket.
+#[derive(Debug)]
+pub(crate) struct Asker {
+    pub(crate) name: String,
+    pub(crate) kind: Kind,
+    socket: PathBuf,
+    told: Told,
+}
+
+impl Asker {
+    pub(crate) fn new(socket: &Path) -> Asker {
+        let name = socket.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        Asker { kind: Kind::of(&name), name, socket: socket.to_owned(), told: Told::default() }
+    }
+
+    /// How things are.
+    pub(crate) fn ask(&self) -> Result<Answer, control::Error> {
+        Ok(match self.kind {
+            Kind::Tunnel => Answer::Tunnel(Box::new(ask_tunnel(&self.socket)?)),
+            Kind::Gateway => Answer::Other(control::ask(&self.socket, &Request::Show)?),
+            Kind::Scripts => Answer::Other(control::ask(&self.socket, &json!({ "command": "list" }))?),
+        })
+    }
+
+    /// What has happened since it was asked last.
+    pub(crate) fn ask_events(&mut self) -> Result<Vec<Value>, control::Error> {
+        happened::ask(&self.socket, &self.name, &mut self.told)
+    }
+}
+
+/// The status of a tunnel.
+pub(crate) fn ask_tunnel(socket: &Path) -> Result<Status, control::Error> {
+    let value = control::ask(socket, &Request::Show)?;
+    if value.get("remotes").is_some() {
+        return Err(control::Error::OtherKind { path: socket.to_owned(), command: "ipsec status" });
+    }
+    serde_json::from_value(value)
+        .map_err(|source| control::Error::Malformed { path: socket.to_owned(), source })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_known_by_its_name() {
+        let kind = |name| Kind::of(name);
+        assert_eq!([kind("mt6d0"), kind("gateway-home"), kind("scripts-")], [Kind::Tunnel; 3]);
+        assert_eq!([kind("gateway-4026531840"), kind("scripts-1")], [Kind::Gateway, Kind::Scripts]);
+    }
+
+    #[test]
+    fn one_that_no_longer_answers_is_shown_as_it_was_with_the_reason() {
+        let mut source = Source::new(Kind::Tunnel, Path::new(""));
+        source.take(Ok(Answer::Tunnel(Box::new(control::tunnel_status::example()))), 1_000);
+        let gone = || Err(control::Error::Refused("gone".into()));
+        source.take(gone(), 2_000);
+        source.take(gone(), 3_000);
+        let summary = source.summary();
+        assert_eq!(summary["fault"], json!({ "says": "gone", "since_ms": 2_000 }));
+        assert_eq!(summary["peers"]["site-b"]["state"], "established");
+        source.take(Ok(Answer::Tunnel(Box::new(control::tunnel_status::example()))), 4_000);
+        assert!(source.answers() && source.summary().get("fault").is_none());
+    }
+}
