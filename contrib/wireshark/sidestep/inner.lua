@@ -27,6 +27,8 @@ local CONTROL = {
     [13] = "RoundTripAnswer",
     [14] = "Close",
     [15] = "Half",
+    [16] = "Meet",
+    [17] = "Met",
 }
 
 local f = {
@@ -46,6 +48,9 @@ local f = {
     retires = ProtoField.uint16("sidestep.control.retires", "Retires the context"),
     size = ProtoField.uint16("sidestep.control.size", "Size of the outer packet"),
     half = ProtoField.uint8("sidestep.control.part", "Part"),
+    key = ProtoField.bytes("sidestep.control.key", "Public key of another peer"),
+    prefix = ProtoField.ipv6("sidestep.control.prefix", "It hops in"),
+    prefix_length = ProtoField.uint8("sidestep.control.prefix_length", "Length of the prefix"),
     noise = ProtoField.bytes("sidestep.control.noise", "Noise message"),
     bytes = ProtoField.bytes("sidestep.control.bytes", "Bytes"),
     other_half = ProtoField.framenum("sidestep.other_half", "The other half is in"),
@@ -164,6 +169,14 @@ body(12, 13, function(tree, tvb)
     tree:add(f.clock, tvb(0, 8))
     tree:add(f.overdue, tvb(8, 4))
     tree:add(f.keeps, tvb(12, 1))
+end)
+body(16, 32, function(tree, tvb)
+    tree:add(f.key, tvb(0, 32))
+end)
+body(17, 49, function(tree, tvb)
+    tree:add(f.key, tvb(0, 32))
+    tree:add(f.prefix_length, tvb(32, 1))
+    tree:add(f.prefix, tvb(33, 16))
 end)
 local function noise(tree, tvb)
     tree:add(f.noise, tvb())

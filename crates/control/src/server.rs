@@ -304,7 +304,7 @@ mod tests {
                     Request::Show | Request::Events { .. } | Request::Firewall | Request::Reach { .. } => {
                         Reply::Ok(json!({"version": "0"}))
                     }
-                    Request::Explain { packet } => Reply::Error(packet),
+                    Request::Explain { ref packet } => Reply::Error(packet.clone()),
                     Request::Reload { .. } | Request::Confirm => Reply::Error("the file is wrong".into()),
                     Request::Down | Request::TestClockOffset { .. } => continue,
                 };

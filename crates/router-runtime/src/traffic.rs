@@ -30,7 +30,9 @@ impl Sources {
     /// Adds what they say. That takes as long as `nft` lists the firewall, so it is no work for the gateway's thread.
     pub(super) fn add_to(&self, status: &mut Status) {
         match Counts::read() {
-            Ok(counts) => status.firewall = counts.as_ref().map(|counts| firewall(counts, &self.rules, MOST_RULES)),
+            Ok(counts) => {
+                status.firewall = counts.as_ref().map(|counts| firewall(counts, &self.rules, MOST_RULES));
+            }
             Err(error) => {
                 status.problems.push(format!("the firewall's counters cannot be read: {error}"));
             }

@@ -68,7 +68,7 @@ pub enum Request {
 impl Ask for Request {
     fn only_looks(&self) -> bool {
         match self {
-            Request::List | Request::Logs { .. } | Request::Events { .. } => true,
+            Request::List | Request::Source { .. } | Request::Logs { .. } | Request::Events { .. } => true,
             // A packet that was followed is what somebody sent, and whoever asks takes it away from who asked for it.
             Request::Load { .. }
             | Request::Unload { .. }
