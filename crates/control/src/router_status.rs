@@ -226,6 +226,22 @@ pub struct Firewall {
     pub rules: Vec<Rule>,
     /// What was decided by default, with what has counted most first.
     pub defaults: Vec<Fallback>,
+    /// What went from one zone to another, whatever became of it; what has counted most first.
+    #[serde(default)]
+    pub pairs: Vec<Pair>,
+}
+
+/// What went from one zone to another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pair {
+    /// A zone, or `gateway`.
+    pub from: String,
+    /// Likewise.
+    pub to: String,
+    /// Packets; of a connection the first alone.
+    pub packets: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// What a rule has counted.

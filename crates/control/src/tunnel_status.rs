@@ -36,6 +36,9 @@ pub struct Status {
     /// How often another program had changed or removed the rules that keep the hopping prefix dark, and they were restored.
     #[serde(default)]
     pub rules_restored: u64,
+    /// Whether the rules that keep the hopping prefix dark are in the kernel; null where nothing hops.
+    #[serde(default)]
+    pub dark: Option<bool>,
     /// Whether secrets are written to a file that open captures of this tunnel (`up --keylog`).
     #[serde(default)]
     pub keylog: bool,
@@ -224,8 +227,10 @@ pub struct Trying {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Session {
     /// The public key of this node that it was made with: the previous one, maybe, while that is good.
+    #[serde(default)]
     pub own_key: String,
     /// The peer's: the next one, maybe.
+    #[serde(default)]
     pub peer_key: String,
     /// Seconds since it was made.
     pub age_s: u64,
@@ -342,6 +347,7 @@ pub fn example() -> Status {
         uptime_s: 90_061,
         drops: BTreeMap::from([("no route".to_owned(), 2)]),
         rules_restored: 0,
+        dark: Some(true),
         keylog: false,
         peers: vec![established, idle],
     }

@@ -80,6 +80,8 @@ metrics! {
     TUNNEL_DROPPED: Counter "tunnel_dropped" [tunnel reason];
     /// How often another program had changed the rules that keep the hopping prefix dark, and they were restored
     TUNNEL_RULES_RESTORED: Counter "tunnel_rules_restored" [tunnel];
+    /// Whether the rules that keep the hopping prefix dark are in the kernel
+    TUNNEL_DARK: Gauge "tunnel_prefix_dark" [tunnel];
     /// Peers in the configuration
     TUNNEL_PEERS: Gauge "tunnel_peers" [tunnel];
 
@@ -204,6 +206,10 @@ metrics! {
     FIREWALL_DEFAULT_PACKETS: Counter "firewall_default_packets" [reason verdict];
     /// Their bytes
     FIREWALL_DEFAULT: Counter "firewall_default" in bytes [reason verdict];
+    /// Packets from one zone to another; of connections the first only
+    FIREWALL_PAIR_PACKETS: Counter "firewall_pair_packets" [from to];
+    /// Their bytes
+    FIREWALL_PAIR: Counter "firewall_pair" in bytes [from to];
 
     /// Packets and datagrams dropped, by reason
     IPSEC_DROPPED: Counter "ipsec_dropped" [tunnel reason];

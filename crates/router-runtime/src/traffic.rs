@@ -8,7 +8,7 @@ use ipnet::IpNet;
 use linux::conntrack::{self, Connection};
 
 use crate::firewall::{Count, Counts};
-use control::router_status::{Fallback, Firewall, Peer, Rule, Status, Talker};
+use control::router_status::{Fallback, Firewall, Pair, Peer, Rule, Status, Talker};
 use control::{Reply, Request};
 
 /// So many rules, and hosts, are told.
@@ -106,7 +106,16 @@ fn firewall(counts: &Counts, named: &[(usize, String)], most_rules: usize) -> Fi
         packets: count.packets,
         bytes: count.bytes,
     });
+    let mut pairs: Vec<_> = counts.pairs.iter().filter(|(_, count)| count.packets > 0).collect();
+    pairs.sort_by_key(|(pair, count)| (std::cmp::Reverse(count.packets), *pair));
+    let pairs = pairs.into_iter().map(|((from, to), count)| Pair {
+        from: from.clone(),
+        to: to.clone(),
+        packets: count.packets,
+        bytes: count.bytes,
+    });
     Firewall {
+        pairs: pairs.collect(),
         dropped_packets: packets(Verdict::Drop),
         rejected_packets: packets(Verdict::Reject),
         refused_by_default_packets: counts.defaults.values().filter(refused).map(|count| count.packets).sum(),

@@ -34,6 +34,7 @@ pub(super) fn node(
         uptime_s: now.boot.since(started).as_secs(),
         drops: drops(&node.drops()),
         rules_restored,
+        dark: None,
         keylog: false,
         peers: Vec::new(),
     }
@@ -44,9 +45,13 @@ fn waits_for(config: &TunnelConfig, node: &Node) -> Option<String> {
     Some(follows.uplink.clone())
 }
 
-/// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere.
-pub(super) fn add_inner_drops(status: &mut Status) {
-    let packets = linux::nft::inner_drops(&status.tunnel) + linux::outside::arrived(&status.tunnel);
+/// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere; and whether it keeps the
+/// hopping prefix dark, where there is one.
+pub(super) fn add_kernel(status: &mut Status, config: &TunnelConfig) {
+    let counted = linux::nft::inner_drops(&status.tunnel);
+    let hops = !config.is_classic() && status.hop_prefix != NOWHERE;
+    status.dark = hops.then_some(counted.is_some());
+    let packets = counted.unwrap_or(0) + linux::outside::arrived(&status.tunnel);
     if packets > 0 {
         status.drops.insert("outside_tunnel".to_owned(), packets);
     }

@@ -77,4 +77,9 @@ pub(crate) fn firewall(page: &mut Page, firewall: Option<&Firewall>) {
         page.add(&FIREWALL_DEFAULT_PACKETS, &of, fallback.packets);
         page.add(&FIREWALL_DEFAULT, &of, fallback.bytes);
     }
+    for pair in &firewall.pairs {
+        let of = [&Label::from(&*pair.from), &Label::from(&*pair.to)];
+        page.add(&FIREWALL_PAIR_PACKETS, &of, pair.packets);
+        page.add(&FIREWALL_PAIR, &of, pair.bytes);
+    }
 }

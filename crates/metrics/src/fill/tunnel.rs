@@ -16,6 +16,9 @@ const STATES: [(State, &str); 4] = [
 pub(crate) fn tunnel(page: &mut Page, status: &Status, at: f64) {
     let tunnel = Label::from(status.tunnel.as_str());
     page.add(&TUNNEL_RULES_RESTORED, &[&tunnel], status.rules_restored);
+    if let Some(dark) = status.dark {
+        page.add(&TUNNEL_DARK, &[&tunnel], u64::from(dark));
+    }
     page.add(&TUNNEL_PEERS, &[&tunnel], status.peers.len());
     for (reason, count) in &status.drops {
         page.add(&TUNNEL_DROPPED, &[&tunnel, &Label::from(reason.as_str())], *count);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use router::firewall::{TABLE, Verdict};
+use router::firewall::{PAIR, TABLE, Verdict};
 use serde_json::Value;
 
 /// Packets and bytes, and what became of them.
@@ -23,6 +23,8 @@ pub struct Counts {
     pub rules: BTreeMap<usize, Count>,
     /// By their reason.
     pub defaults: BTreeMap<String, Count>,
+    /// By the zones that it came from and went to, whatever became of it.
+    pub pairs: BTreeMap<(String, String), Count>,
 }
 
 impl Counts {
@@ -58,9 +60,11 @@ impl Counts {
     fn add(&mut self, comment: &Value, counter: &Value, verdict: Option<Verdict>) {
         let (Some(comment), Some(packets)) = (comment.as_str(), counter["packets"].as_u64()) else { return };
         let number = comment.strip_prefix('r').and_then(|number| number.parse().ok());
-        let count = match number {
-            Some(number) => self.rules.entry(number).or_default(),
-            None => self.defaults.entry(comment.to_owned()).or_default(),
+        let pair = comment.strip_prefix(PAIR).and_then(|pair| pair.split_once(' '));
+        let count = match (number, pair) {
+            (Some(number), _) => self.rules.entry(number).or_default(),
+            (_, Some((from, to))) => self.pairs.entry((from.to_owned(), to.to_owned())).or_default(),
+            _ => self.defaults.entry(comment.to_owned()).or_default(),
         };
         if packets > 0 || count.verdict.is_none() {
             count.verdict = verdict;
@@ -95,11 +99,16 @@ mod tests {
             ] } },
             { "rule": { "comment": "r2", "expr": [{ "counter": counter(4) }, { "drop": null }] } },
             { "rule": { "comment": "refused", "expr": [{ "counter": counter(0) }, { "drop": null }] } },
+            { "rule": { "comment": "pair wan lan", "expr": [{ "counter": counter(6) }] } },
             { "rule": { "comment": "refused", "expr": [{ "counter": counter(5) }, { "goto": { "target": "answer" } }] } },
         ] });
         let counts = Counts::of(&listing);
         let dropped = Count { packets: 7, bytes: 700, verdict: Some(Verdict::Drop) };
         assert_eq!(counts.rules, BTreeMap::from([(2, dropped)]));
+        let pairs: Vec<_> =
+            counts.pairs.iter().map(|((from, to), count)| (&**from, &**to, count.packets)).collect();
+        assert_eq!(pairs, [("wan", "lan", 6)]);
+        assert_eq!(counts.defaults.len(), 1);
         let refused = counts.defaults["refused"];
         assert_eq!((refused.packets, refused.verdict), (5, Some(Verdict::Reject)));
     }

@@ -10,7 +10,8 @@
 //!     rule-7:    rate, schedule, log of rule 7, where it has them
 //! ```
 //! Pairs of places with the same rules share their chain. Each element of a map counts, with the number of its rule as
-//! its comment ("r7"); rules with a chain of their own count there, under the same comment.
+//! its comment ("r7"); rules with a chain of their own count there, under the same comment. The chain of two places counts
+//! what comes to it ("pair lan wan"), so of a connection the first packet.
 //!
 //! The text needs nft 1.0.6 and Linux 6.1 (Debian 12).
 
@@ -31,6 +32,9 @@ use element::set_text;
 
 /// The table's name; its family is `inet`.
 pub const TABLE: &str = "sidestep-firewall";
+
+/// What begins the comment under which a pair of places counts.
+pub const PAIR: &str = "pair ";
 
 /// What the policy comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -154,7 +158,12 @@ impl Writer<'_> {
     fn pair(&mut self, from: ZoneRef, to: ZoneRef) -> String {
         let policy = self.policy;
         let Stages { before, after, rest } = stages(policy, from, to);
-        let mut text = format!("\tchain {} {{\n", pair_name(policy, from, to));
+        let mut text = format!(
+            "\tchain {} {{\n\t\tcounter comment \"{PAIR}{} {}\"\n",
+            pair_name(policy, from, to),
+            policy.name(from),
+            policy.name(to)
+        );
         text.extend(before.iter().map(step));
         let concerned = |rule: &Rule| rule.from.contains(from) && rule.to.contains(to);
         let listed: Vec<usize> = policy

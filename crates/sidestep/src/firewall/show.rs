@@ -57,7 +57,14 @@ fn document(counts: &Counts, firewall: Option<&Firewall>) -> String {
         .iter()
         .map(|(why, count)| json!({ "reason": why, "packets": count.packets, "bytes": count.bytes }))
         .collect();
-    format!("{:#}\n", json!({ "rules": rules, "defaults": defaults }))
+    let pairs: Vec<Value> = counts
+        .pairs
+        .iter()
+        .map(|((from, to), count)| {
+            json!({ "from": from, "to": to, "packets": count.packets, "bytes": count.bytes })
+        })
+        .collect();
+    format!("{:#}\n", json!({ "rules": rules, "defaults": defaults, "pairs": pairs }))
 }
 
 fn text(counts: &Counts, firewall: Option<&Firewall>) -> String {
@@ -71,6 +78,11 @@ fn text(counts: &Counts, firewall: Option<&Firewall>) -> String {
     }
     for (why, Count { packets, bytes, .. }) in counts.defaults.iter().filter(|(_, count)| count.packets > 0) {
         let _ = writeln!(text, "{packets:>12} {bytes:>15}  {why}");
+    }
+    for ((from, to), Count { packets, bytes, .. }) in
+        counts.pairs.iter().filter(|(_, count)| count.packets > 0)
+    {
+        let _ = writeln!(text, "{packets:>12} {bytes:>15}  from {from} to {to}");
     }
     text
 }

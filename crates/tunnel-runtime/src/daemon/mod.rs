@@ -542,7 +542,7 @@ impl Daemon {
                     self.rules_restored,
                 );
                 status.keylog = self.key_log.is_some();
-                report::add_inner_drops(&mut status);
+                report::add_kernel(&mut status, &self.config);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();
                 let classic =
