@@ -324,7 +324,9 @@ pub(crate) fn summary(status: &Status) -> String {
         Some(uplink) => format!("waits for a prefix of uplink {uplink}"),
         None => format!("hops in {hop_prefix} on {external}"),
     };
-    format!("{tunnel}: {place}, running for {up}, version {version}")
+    // First, since the line is cut where the screen ends.
+    let loud = if status.keylog { "KEYS ARE LOGGED, " } else { "" };
+    format!("{tunnel}: {loud}{place}, running for {up}, version {version}")
 }
 
 /// How many peers there are in which state, the urgent ones first.

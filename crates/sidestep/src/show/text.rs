@@ -60,10 +60,11 @@ fn write_peer(text: &mut String, peer: &Peer, own_key: &str) -> fmt::Result {
     }
     writeln!(text)?;
     if let Some(session) = &peer.session {
-        if session.own_key != own_key {
+        // A daemon from before says nothing of them.
+        if ![own_key, ""].contains(&session.own_key.as_str()) {
             writeln!(text, "  with our previous key: {}", session.own_key)?;
         }
-        if session.peer_key != peer.public_key {
+        if ![peer.public_key.as_str(), ""].contains(&session.peer_key.as_str()) {
             writeln!(text, "  with its next key: {}", session.peer_key)?;
         }
     }

@@ -65,7 +65,7 @@ pub enum Answer {
 pub fn question(id: u16, name: &str, kind: Kind) -> Option<Vec<u8>> {
     let mut packet = Packet::new_query(id);
     packet.set_flags(PacketFlag::RECURSION_DESIRED);
-    let name = Name::new(name).ok()?;
+    let name = Name::new(name).ok().filter(|_| !name.trim_end_matches('.').split('.').any(str::is_empty))?;
     packet.questions.push(Question::new(name, kind.number().into(), CLASS::IN.into(), false));
     packet.build_bytes_vec().ok()
 }

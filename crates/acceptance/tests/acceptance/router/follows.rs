@@ -79,7 +79,7 @@ fn the_tunnel_moves_with_the_prefix_that_is_delegated() {
     let waits = || show(&scene, "gw", TUNNEL).is_some_and(|shown| shown["waits_for"] == "fibre");
     assert!(waits(), "there is no prefix yet");
     let shown = scene.run("gw", &[&scene.program(), "show", TUNNEL]);
-    assert!(shown.contains("none yet, waits for one of uplink fibre"), "{shown}");
+    assert!(shown.contains("waits for a prefix of uplink fibre"), "{shown}");
     let found = scene.run("gw", &[&scene.program(), "doctor", "--tunnel", TUNNEL]);
     assert!(found.contains("uplink fibre has none for the tunnel yet"), "{found}");
 
