@@ -28,6 +28,8 @@ const BAD: &str = "sidestep.verified == 0 || sidestep.bad_tag || sidestep.too_sh
 fn tshark(capture: &Path, log: Option<&Path>, arguments: &[&str]) -> String {
     let mut command = Command::new("tshark");
     command.arg("-X").arg(format!("lua_script:{FOLDER}/sidestep.lua")).arg("-n").arg("-r").arg(capture);
+    // Ports are random: one in fifty is registered for another protocol, whose dissector is asked first otherwise.
+    command.args(["-o", "udp.try_heuristic_first:TRUE"]);
     if let Some(log) = log {
         command.arg("-o").arg(format!("sidestep.key_log:{}", log.display()));
     }
