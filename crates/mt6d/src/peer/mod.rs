@@ -431,7 +431,7 @@ impl Peer {
         next = [self.poll_meeting(env), self.place_due()].into_iter().flatten().fold(next, Time::min);
         self.flush(env);
         next = next.min(self.rewrite(env));
-        if let Some(better) = self.better_deadline() {
+        if let Some(better) = self.better_deadline(now) {
             next = next.min(better);
         }
         if let Some(attempt) = self.attempts.deadline(|first| self.open_at(first).is_some()) {

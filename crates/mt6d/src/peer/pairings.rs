@@ -154,7 +154,7 @@ impl Peer {
 
     /// Whether to try for a session of a pairing that is to last longer: the other end may have learned of it.
     pub(super) fn seeks_better(&mut self, now: Time) -> bool {
-        let improvable = self.pairings.len() > 1 && self.place_in_use().is_some_and(|place| place > 0);
+        let improvable = self.is_improvable();
         if improvable && now >= self.better + BETTER_FOR {
             self.better = now + BETTER_EVERY;
             if now >= self.wanted && !self.silent {
@@ -165,9 +165,14 @@ impl Peer {
     }
 
     /// When [`Peer::seeks_better`] changes its mind.
-    pub(super) fn better_deadline(&self) -> Option<Time> {
-        let improvable = self.pairings.len() > 1 && self.place_in_use().is_some_and(|place| place > 0);
-        improvable.then_some(self.better + BETTER_FOR)
+    pub(super) fn better_deadline(&self, now: Time) -> Option<Time> {
+        let changes = if now < self.better { self.better } else { self.better + BETTER_FOR };
+        self.is_improvable().then_some(changes)
+    }
+
+    /// Whether the session in use is of a pairing that is not to last.
+    fn is_improvable(&self) -> bool {
+        self.pairings.len() > 1 && self.place_in_use().is_some_and(|place| place > 0)
     }
 
     /// What is known of the peer that outlives its sessions, for each pair of keys.
@@ -187,21 +192,14 @@ impl Peer {
 
     /// What the node should remember over a restart, of what has changed since it was last asked.
     pub(crate) fn new_memory(&mut self, now: Now) -> Vec<(PublicPair, PeerMemory)> {
-        let mut new: Vec<_> = self.memory(now).collect();
-        let changed = self.pairings.iter_mut().map(|pairing| &mut pairing.remembered);
-        let mut changed = changed
-            .zip(&new)
-            .map(|(old, (_, new))| {
-                let differs = new.differs(old);
-                if differs {
-                    old.clone_from(new);
-                }
-                differs
-            })
-            .collect::<Vec<_>>()
-            .into_iter();
-        new.retain(|_| changed.next().unwrap_or(false));
-        new
+        let new: Vec<_> = self.memory(now).collect();
+        let with_old = self.pairings.iter_mut().map(|pairing| &mut pairing.remembered).zip(new);
+        let changed = with_old.filter(|(old, (_, new))| new.differs(old));
+        let remember = |(old, (pair, new)): (&mut PeerMemory, (PublicPair, PeerMemory))| {
+            old.clone_from(&new);
+            (pair, new)
+        };
+        changed.map(remember).collect()
     }
 
     /// Whether there is such.
