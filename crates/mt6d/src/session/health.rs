@@ -22,7 +22,8 @@ const ASK_KEPT_AFTER: Duration = Duration::from_millis(500);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// A longer keepalive is for who counts bytes.
 const WATCHFUL: Duration = Duration::from_secs(30);
-/// The peer has said that it keeps the session, or the operator wants to know: that holds for this long.
+/// A packet has crossed, the session has begun, the peer has said that it keeps it, or the operator wants to know: that holds
+/// for this long.
 const WATCHED_FOR: Duration = Duration::from_secs(10);
 /// Whoever is heard has so much time to be heard again: a kept session has asked by then.
 const GRACE: Duration = Duration::from_millis(1400);
@@ -106,8 +107,10 @@ impl Session {
 
     /// Whether somebody wants to know at any time whether the other end is there.
     fn is_watched(&self, now: Time) -> bool {
-        let asked = self.liveness.watch.is_some_and(|at| now.since(at) < WATCHED_FOR);
-        asked || self.keepalive.is_some_and(|every| every <= WATCHFUL)
+        let lately = |at| now.since(at) < WATCHED_FOR;
+        self.liveness.watch.is_some_and(lately)
+            || lately(self.activity.last_inner.get())
+            || self.keepalive.is_some_and(|every| every <= WATCHFUL)
     }
 
     /// What liveness asks for, looked at about once a second. When what is sent is due is drawn.
@@ -156,9 +159,7 @@ impl Session {
         self.liveness.question.get_or_insert(now);
         self.send_control(id, &Control::RoundTrip { clock, overdue, keeps }, env);
         // Nothing else would tell that the peer of a session without inner traffic is gone.
-        if self.kept() || self.is_watched(now) {
-            self.activity.waits_for_answer(now);
-        }
+        self.activity.waits_for_answer(now);
     }
 
     /// Whether the session goes on without traffic.

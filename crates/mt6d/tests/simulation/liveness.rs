@@ -18,7 +18,7 @@ enum Traffic {
     Both,
 }
 
-fn pair(seed: u64, keepalive: [Option<u64>; 2], shape: Shape, traffic: Traffic) -> Network {
+fn unestablished(seed: u64, keepalive: [Option<u64>; 2], shape: Shape) -> Network {
     let mut network = Network::pair(seed);
     for site in [A, B] {
         let peer = network.sites[site].peer(0);
@@ -27,6 +27,11 @@ fn pair(seed: u64, keepalive: [Option<u64>; 2], shape: Shape, traffic: Traffic) 
         network.sites[site].calls_allowed = 10_000;
     }
     network.start();
+    network
+}
+
+fn pair(seed: u64, keepalive: [Option<u64>; 2], shape: Shape, traffic: Traffic) -> Network {
+    let mut network = unestablished(seed, keepalive, shape);
     network.establish();
     match traffic {
         Traffic::None => {}
@@ -82,6 +87,21 @@ fn a_cut_is_known_within_five_seconds() {
             network.path_between(A, B, |path| path.cut = false);
             let heard = network.run_until(KNOWN_WITHIN, |n| n.established(A) && n.established(B));
             assert!(heard.is_some(), "seed {seed}, keepalive {keepalive:?}, {traffic:?}: heard again");
+        }
+    }
+}
+
+/// Neither has said yet that it keeps the session, and what was sent may have been answered.
+#[test]
+fn a_cut_in_the_first_seconds_of_a_session_is_known_too() {
+    for seed in seeds(20) {
+        for keepalive in [[Some(25), None], [None, Some(25)], [None, None]] {
+            let mut network = unestablished(seed, keepalive, Shape::None);
+            network.establish();
+            network.run(Duration::from_millis(173 * seed));
+            network.path_between(A, B, |path| path.cut = true);
+            let known = network.run_until(KNOWN_WITHIN, |n| silent(n, A).is_some() && silent(n, B).is_some());
+            assert!(known.is_some(), "seed {seed}, keepalive {keepalive:?}");
         }
     }
 }
