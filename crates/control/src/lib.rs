@@ -22,7 +22,7 @@ pub use client::{Error, LONG, ask, ask_for, ask_within, find, sockets};
 pub use listen::{listen_privately, listen_to_group, remove_stale_socket};
 pub use message::{Ask, ENDING, Reply, Request};
 pub use path::{
-    FOLDER, folders_of, is_of_gateway, is_of_scripts, is_there, key_socket_of, key_sockets, socket_of,
-    socket_of_gateway, socket_of_scripts, socket_of_stack,
+    FOLDER, folders_of, is_of_gateway, is_of_scripts, is_there, key_socket_of, key_sockets,
+    network_namespace, socket_of, socket_of_gateway, socket_of_scripts, socket_of_stack,
 };
 pub use server::{Call, Server};

@@ -40,13 +40,20 @@ pub(crate) fn socket_of_readers(socket: &Path) -> Option<PathBuf> {
     Some(folder_of_readers(socket.parent()?)?.join(socket.file_name()?))
 }
 
+/// The number of this thread's network namespace.
+///
+/// # Errors
+/// Where /proc does not tell it.
+pub fn network_namespace() -> io::Result<u64> {
+    Ok(std::fs::metadata("/proc/thread-self/ns/net")?.ino())
+}
+
 /// The socket of the script host of this thread's network namespace.
 ///
 /// # Errors
 /// Where /proc does not tell which namespace that is.
 pub fn socket_of_scripts() -> io::Result<PathBuf> {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
-    Ok(Path::new(FOLDER).join(format!("{SCRIPTS}{namespace}.sock")))
+    Ok(Path::new(FOLDER).join(format!("{SCRIPTS}{}.sock", network_namespace()?)))
 }
 
 /// The socket of the gateway of this thread's network namespace.
@@ -54,8 +61,7 @@ pub fn socket_of_scripts() -> io::Result<PathBuf> {
 /// # Errors
 /// Where /proc does not tell which namespace that is.
 pub fn socket_of_gateway() -> io::Result<PathBuf> {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
-    Ok(Path::new(FOLDER).join(format!("{GATEWAY}{namespace}.sock")))
+    Ok(Path::new(FOLDER).join(format!("{GATEWAY}{}.sock", network_namespace()?)))
 }
 
 /// The socket of the host stack on a device of this thread's network namespace: in a folder of the user's, that of
@@ -64,7 +70,7 @@ pub fn socket_of_gateway() -> io::Result<PathBuf> {
 /// # Errors
 /// Where /proc does not tell which namespace that is, or the user has no such folder.
 pub fn socket_of_stack(device: &str) -> io::Result<PathBuf> {
-    let namespace = std::fs::metadata("/proc/thread-self/ns/net")?.ino();
+    let namespace = network_namespace()?;
     let folder = match std::env::var_os("XDG_RUNTIME_DIR").filter(|folder| !folder.is_empty()) {
         // Also where root has one, as after `sudo` it may be somebody else's.
         _ if nix::unistd::geteuid().is_root() => PathBuf::from(FOLDER),

@@ -19,6 +19,9 @@ pub struct Status {
     pub file: String,
     /// Name of the TUN device.
     pub tunnel: String,
+    /// The number of the network namespace that it is in; 0 if not known.
+    #[serde(default)]
+    pub network_namespace: u64,
     /// This node's public key, base64.
     pub public_key: String,
     /// Interface that faces the public network.
@@ -340,6 +343,7 @@ pub fn example() -> Status {
         version: "0.1.0".into(),
         file: "/etc/sidestep/mt6d0.toml".into(),
         tunnel: "mt6d0".into(),
+        network_namespace: 4_026_531_840,
         public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
         external: "eth0".into(),
         hop_prefix: "2001:db8:a1::/64".parse().unwrap(),

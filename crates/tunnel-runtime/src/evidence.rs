@@ -27,6 +27,8 @@ const SHARE: usize = 64;
 const TROUBLE_AFTER: Duration = Duration::from_secs(2);
 /// Where more peers are in trouble than a socket looks for, others have their turn after this time.
 const TURN: Duration = Duration::from_secs(10);
+/// A router looks so long for a neighbor before it says that there is none (RFC 4861, 10), and some more.
+const ROUTERS_TAKE: Duration = Duration::from_millis(3500);
 /// For so long all the time; then in each period so long, in which each of two ends tries at least once.
 const ALWAYS_FOR: Duration = Duration::from_secs(300);
 const PERIOD: Duration = Duration::from_secs(600);
@@ -238,10 +240,11 @@ impl Evidence {
             );
         }
         // One that was heard since, or refused by the protocol, did not meet a firewall.
-        let unheard_of = |at: &Time| {
-            let ago = self.next_renewal.since(*at);
-            peer.heard.is_none_or(|heard| heard > ago + LOOK_EVERY + RENEW_EVERY)
+        let heard_before = |at: Time, by: Duration| {
+            let ago = self.next_renewal.since(at);
+            peer.heard.is_none_or(|heard| heard > ago + by)
         };
+        let unheard_of = |at: &Time| heard_before(*at, LOOK_EVERY + RENEW_EVERY);
         let (arrived, elsewhere) = (known.arrived.filter(unheard_of), known.elsewhere.filter(unheard_of));
         let refused = peer.refused.filter(|(_, ago)| *ago < COUNTS_FOR);
         if let Some((why, _)) = refused.filter(|_| of_peer(arrived) && peer.state == PeerState::Handshake) {
@@ -258,7 +261,11 @@ impl Evidence {
                 ),
             );
         }
-        if let Some((_, from, kind, code)) = known.error.filter(|(at, ..)| of_ours(Some(*at))) {
+        // What a router said of something that was sent before the peer was heard is no longer true, unless one direction works.
+        let hears_nothing = peer.state == PeerState::Silent(Silence::NothingArrives);
+        let is_true = |at| of_ours(Some(at)) && (hears_nothing || heard_before(at, ROUTERS_TAKE));
+        let error = known.error.filter(|(at, ..)| is_true(*at));
+        if let Some((_, from, kind, code)) = error {
             return icmp(from, kind, code, theirs);
         }
         if of_peer(elsewhere) && peer.state == PeerState::Handshake {
@@ -342,5 +349,49 @@ fn icmp(from: Ipv6Addr, kind: u8, code: u8, theirs: Ipv6Net) -> (&'static str, S
         ),
         (2, _) => ("too_big_there", says("too big")),
         _ => ("error_there", says(&format!("ICMPv6 type {kind}, code {code}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a peer that was heard, and to which something was sent, so many seconds ago, when a router had said ten
+    /// seconds ago that there is nobody.
+    fn said(state: PeerState, heard: Option<u64>, sent: u64) -> &'static str {
+        let mut evidence = Evidence::new("eth0", "2001:db8:a1::/64".parse().unwrap());
+        let now = Time::default() + Duration::from_secs(1000);
+        evidence.next_renewal = now;
+        let router = "2001:db8:ff::1".parse().unwrap();
+        let error = Time::default() + Duration::from_secs(990);
+        let known = Known { error: Some((error, router, 1, 3)), routed: true, ..Known::default() };
+        let peer = Unheard {
+            name: "site-b",
+            state,
+            since: Duration::from_secs(5),
+            hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
+            heard: heard.map(Duration::from_secs),
+            refused: None,
+            sent: Some(Duration::from_secs(sent)),
+            send_failure: None,
+            source_rewritten: 0,
+        };
+        evidence.verdict(&peer, &known).0
+    }
+
+    #[test]
+    fn what_a_router_said_before_the_peer_was_heard_counts_no_more() {
+        assert_eq!(said(PeerState::Handshake, None, 10), "unreachable_there");
+        assert_eq!(said(PeerState::Handshake, Some(15), 10), "unreachable_there");
+        assert_eq!(said(PeerState::Handshake, Some(12), 10), "no_answer");
+        assert_eq!(said(PeerState::Silent(Silence::NothingComes), Some(12), 10), "nothing_comes");
+        // It is heard all the time, and the way there is cut.
+        assert_eq!(said(PeerState::Silent(Silence::NothingArrives), Some(0), 10), "unreachable_there");
+    }
+
+    #[test]
+    fn what_a_router_said_of_a_try_counts_until_the_next() {
+        assert_eq!(said(PeerState::Handshake, None, 6), "unreachable_there");
+        assert_eq!(said(PeerState::Handshake, None, 4), "no_answer");
     }
 }

@@ -27,6 +27,7 @@ pub(super) fn node(
         version: env!("CARGO_PKG_VERSION").to_owned(),
         file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).display().to_string(),
         tunnel: config.tunnel.name.clone(),
+        network_namespace: control::network_namespace().unwrap_or_default(),
         public_key: config.node.private_key.public().to_string(),
         external: config.node.external.clone(),
         hop_prefix: node.hop_prefix(),

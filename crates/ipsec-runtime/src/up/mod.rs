@@ -568,7 +568,7 @@ impl Daemon<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             tunnel: self.config.name.clone(),
             pid: std::process::id(),
-            network_namespace: ports::network_namespace(),
+            network_namespace: control::network_namespace().unwrap_or_default(),
             ports: [self.machine.ports().ike, self.machine.ports().nat],
             uptime_s: now.saturating_duration_since(self.started).as_secs(),
             mtu: device_mtu(&self.config, &self.machine),

@@ -1,6 +1,5 @@
 //! Who has the ports of IKE, where they are taken.
 
-use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -21,7 +20,7 @@ pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: &[PathBu
     let ports = [config.ports.ike, config.ports.nat].map(|port| port.to_string()).join(" or ");
     let holds = |status: &Status| {
         // One in another network namespace has other ports of this number.
-        status.network_namespace == network_namespace()
+        Some(status.network_namespace) == control::network_namespace().ok()
             && status
                 .ports
                 .iter()
@@ -45,9 +44,4 @@ pub(super) fn taken(error: linux::Error, config: &IpsecConfig, folders: &[PathBu
         ),
     };
     Error::PortTaken { ports, who, is_ours }
-}
-
-/// The network namespace of this process, by its number; 0 if nobody says.
-pub(super) fn network_namespace() -> u64 {
-    std::fs::metadata("/proc/self/ns/net").map_or(0, |namespace| namespace.ino())
 }

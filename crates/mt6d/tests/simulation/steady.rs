@@ -115,7 +115,10 @@ fn both_ends_move_and_never_come_back() {
             assert!(last - first < 6_300_000, "{source} stayed for {} ms", (last - first) / 1000);
             let Some((their_first, their_last)) = stays.get(&(*destination, *source)) else {
                 // A lane that began as the traffic ended.
-                assert!(*first > last_packet - 1_000_000, "{source} was used in one direction from {first} on");
+                assert!(
+                    *first > last_packet - 1_000_000,
+                    "{source} was used in one direction from {first} on"
+                );
                 continue;
             };
             let between = their_first.saturating_sub(1_000_000)..their_last + 1_000_000;

@@ -40,6 +40,14 @@ impl Finding {
         Finding { level: Level::Ok, ..Finding::fault(code, says) }
     }
 
+    /// Whom it concerns, and what it is.
+    pub(crate) fn whole(&self) -> String {
+        match &self.peer {
+            Some(peer) => format!("{peer}: {}", self.says),
+            None => self.says.clone(),
+        }
+    }
+
     pub(crate) fn of(self, peer: &str) -> Self {
         Finding { peer: Some(peer.to_owned()), ..self }
     }

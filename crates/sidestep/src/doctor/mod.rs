@@ -4,11 +4,13 @@
 //! resolver), then each peer by what the daemon knows of it. Where it knows nothing yet it is asked to try, and waited for.
 
 mod files;
-mod finding;
+pub(crate) mod finding;
 mod names;
 mod peer;
 mod tunnel;
 
+use std::fs::File;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -63,6 +65,28 @@ struct Document<'f> {
     findings: &'f [Finding],
 }
 
+/// What is wrong besides what the states of the peers say, as far as it is seen without asking a peer or a name server.
+pub(crate) fn seen(status: &Status) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    // A tunnel in another network namespace has other interfaces and other rules, and who may not read the configuration
+    // may not read the rules.
+    let file = Path::new(&status.file);
+    let is_here = control::network_namespace().ok() == Some(status.network_namespace);
+    let is_refused = File::open(file).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    if is_here
+        && !is_refused
+        && let Some(config) = files::look(Some(file), Some(status), &mut findings)
+    {
+        tunnel::look(&config, None, true, &mut findings);
+    }
+    tunnel::look_at_status(status, &mut findings);
+    for peer in &status.peers {
+        peer::look(peer, status, &mut findings);
+    }
+    findings.retain(|finding| finding.level > Level::Ok);
+    findings
+}
+
 impl DoctorCommand {
     /// Looks, and says what was found.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
@@ -95,6 +119,7 @@ impl DoctorCommand {
             let status = self.wait(&socket, status)?;
             tunnel::look_at_status(&status, &mut findings);
             for peer in status.peers.iter().filter(|peer| self.concerns(peer)) {
+                peer::look_at_state(peer, &mut findings);
                 peer::look(peer, &status, &mut findings);
             }
         }
@@ -187,8 +212,7 @@ fn text(findings: &[Finding]) -> String {
             Level::Warning => "WARNING",
             Level::Fault => "FAULT  ",
         };
-        let whom = finding.peer.as_ref().map_or(String::new(), |peer| format!("{peer}: "));
-        text += &format!("{level}  {whom}{}\n", finding.says);
+        text += &format!("{level}  {}\n", finding.whole());
     }
     let faults = findings.iter().filter(|finding| finding.level == Level::Fault).count();
     text + &match faults {

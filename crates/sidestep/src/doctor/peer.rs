@@ -14,8 +14,8 @@ pub(super) fn is_vague(code: &str) -> bool {
     ["no_answer", "nothing_comes", "nothing_arrives"].contains(&code)
 }
 
-/// What is wrong with it.
-pub(super) fn look(peer: &Peer, status: &Status, findings: &mut Vec<Finding>) {
+/// Whether it is reached, and if not, why.
+pub(super) fn look_at_state(peer: &Peer, findings: &mut Vec<Finding>) {
     let mut find = |finding: Finding| findings.push(finding.of(&peer.name));
     if peer.profile == Profile::Classic {
         let says = "of the classic profile, which has no sessions: nothing is known of whether it is there";
@@ -39,6 +39,14 @@ pub(super) fn look(peer: &Peer, status: &Status, findings: &mut Vec<Finding>) {
             ));
         }
     }
+}
+
+/// What else is wrong with it.
+pub(super) fn look(peer: &Peer, status: &Status, findings: &mut Vec<Finding>) {
+    if peer.profile == Profile::Classic {
+        return;
+    }
+    let mut find = |finding: Finding| findings.push(finding.of(&peer.name));
     if let Some(offset) = peer.clock_offset_ms.filter(|offset| offset.unsigned_abs() > CLOCK_MS) {
         let (seconds, ahead) = (offset.unsigned_abs() / 1000, if offset > 0 { "ahead of" } else { "behind" });
         let says = format!(

@@ -13,6 +13,8 @@ use control::{Error, Request};
 use serde_json::Value;
 
 use crate::completion;
+use crate::doctor;
+use crate::doctor::finding::Finding;
 use crate::failure::Failure;
 use crate::fit;
 use crate::terminal;
@@ -20,7 +22,7 @@ use crate::watch::{self, Source, Tab, Tunnels};
 use ask::{ask, status_of};
 use table::{Choice, Row};
 
-/// Warnings of what stands in a tunnel's way that are told.
+/// Warnings that are told.
 const MOST_WARNINGS: usize = 10;
 /// Names of peers that are told to who has named one that there is not.
 const MOST_NAMES: usize = 8;
@@ -76,6 +78,7 @@ impl ShowCommand {
         let mut value = control::ask(&socket, &Request::Show)?;
         let status = status_of(&socket, value.clone())?;
         self.refuse_strangers(&[&status])?;
+        value["warnings"] = serde_json::to_value(doctor::seen(&status))?;
         let mut chosen = rows(&status).map(|row| self.choice.has(&row) && self.is_named(&row));
         if let Some(Value::Array(peers)) = value.get_mut("peers") {
             peers.retain(|_| chosen.next().unwrap_or_default());
@@ -110,7 +113,7 @@ impl ShowCommand {
 
     fn describe(&self, mut status: Status) -> String {
         let width = terminal::columns();
-        let warnings = obstacles(&status, width);
+        let warnings = warnings(&doctor::seen(&status), width);
         if self.peers.is_empty() && !self.details {
             return table::describe(&status, &self.choice, width) + &warnings;
         }
@@ -167,21 +170,13 @@ fn rows(status: &Status) -> impl Iterator<Item = Row<'_>> {
     status.peers.iter().map(|peer| Row { tunnel: &status.tunnel, peer, rates: None })
 }
 
-/// What stands in the tunnel's way on this machine, as far as its configuration can be read: a paragraph each.
-fn obstacles(status: &Status, width: usize) -> String {
-    let Ok(config) = config::load(status.file.as_ref()) else { return String::new() };
-    let routes = config.gateway.is_some();
-    let Some(mut tunnel) = config.tunnel else { return String::new() };
-    if tunnel.node.follows.is_some() {
-        tunnel.node.hop_prefix = status.hop_prefix;
-    }
-    let found = tunnel_runtime::obstacles::find(&tunnel, routes);
-    let mut warnings: Vec<_> = found.iter().map(|found| format!("{} ({})", found.says, found.code)).collect();
-    if let Some(more) = warnings.len().checked_sub(MOST_WARNINGS).filter(|more| *more > 0) {
-        warnings.truncate(MOST_WARNINGS);
-        warnings.push(format!("and {more} more, which `sidestep doctor` tells"));
-    }
-    let paragraph =
-        |warning: &String| format!("\n{}\n", fit::wrap_text(&format!("WARNING: {warning}"), width, 2));
-    warnings.iter().map(paragraph).collect()
+/// What is wrong besides the states of peers, for people: a paragraph each.
+fn warnings(findings: &[Finding], width: usize) -> String {
+    let told =
+        findings.iter().take(MOST_WARNINGS).map(|finding| format!("{} ({})", finding.whole(), finding.code));
+    let more = findings.len().saturating_sub(MOST_WARNINGS);
+    let rest = (more > 0).then(|| format!("and {more} more, which `sidestep doctor` tells"));
+    told.chain(rest)
+        .map(|warning| format!("\n{}\n", fit::wrap_text(&format!("WARNING: {warning}"), width, 2)))
+        .collect()
 }

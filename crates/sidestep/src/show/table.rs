@@ -296,9 +296,6 @@ pub(crate) fn describe(status: &Status, choice: &Choice, width: usize) -> String
     if !drops.is_empty() {
         text += &(fit::wrap_text(&format!("dropped: {drops}"), width, 2) + "\n");
     }
-    if status.rules_restored > 0 {
-        text += &format!("rules restored after another program's change: {}\n", status.rules_restored);
-    }
     text += &fit::wrap_text(&counts(status.peers.iter()), width, 2);
     if rows.len() < status.peers.len() {
         text += &format!("; {} shown", rows.len());

@@ -29,9 +29,6 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     writeln!(text, "  running for: {}, version {}", duration(status.uptime_s), status.version)?;
     write_drops(text, &status.drops)?;
-    if status.rules_restored > 0 {
-        writeln!(text, "  rules restored after another program's change: {}", status.rules_restored)?;
-    }
     if status.keylog {
         writeln!(text, "  KEYS ARE LOGGED (up --keylog): whoever has the file reads the recorded traffic")?;
     }
