@@ -134,9 +134,11 @@ impl Peer {
     }
 
     /// The pairing that a try uses, by its place in the row of tries, and in which round of all of them. While there is a
-    /// session that is heard, only those take turns that are to last longer than its own.
-    pub(super) fn pairing_to_try(&self, number: u32) -> (&Pairing, u32) {
-        let choice = match self.place_in_use().filter(|place| *place > 0 && !self.silent) {
+    /// session that is heard, and no other reason to try, as after a move, only those take turns that are to last longer than
+    /// its own.
+    pub(super) fn pairing_to_try(&self, number: u32, now: Time) -> (&Pairing, u32) {
+        let only_better = !self.silent && now >= self.wanted;
+        let choice = match self.place_in_use().filter(|place| *place > 0 && only_better) {
             Some(place) => &self.pairings[..place],
             None => &self.pairings,
         };

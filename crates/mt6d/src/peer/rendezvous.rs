@@ -44,7 +44,7 @@ impl Peer {
         }
         if let Some(place) = self.place_to_try(now) {
             let tier = self.attempts.beside(env.now, self.tiers());
-            let id = self.pairing_to_try(self.meeting.tried()).0.id;
+            let id = self.pairing_to_try(self.meeting.tried(), now).0.id;
             self.begin_try_at(place, id, tier, 0, env);
         }
         if let Some((tier, number)) = self.attempts.due(env.now, self.tiers(), env.host) {
@@ -79,7 +79,7 @@ impl Peer {
     }
 
     fn begin_try(&mut self, tier: Tier, number: u32, env: &mut Env) {
-        let (pairing, round) = self.pairing_to_try(number);
+        let (pairing, round) = self.pairing_to_try(number, env.now.boot);
         let id = pairing.id;
         // Where it was seen last may be where it was for an hour; where it is at home is tried, too, and where it is said to be.
         let places = [Some(self.remote_prefix), self.meeting.told(), Some(self.config.hop_prefix)];

@@ -5,6 +5,7 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 use sidestep_mt6d::PeerState;
 use sidestep_mt6d::config::{Introduce, NOWHERE, PeerConfig, Rate, Shape};
+use sidestep_mt6d::keys::PrivateKey;
 
 use crate::network::{A, B, Network, Stream, hop_prefix, seeds};
 
@@ -105,6 +106,37 @@ fn two_that_move_at_once_meet_through_a_third() {
         }
         network.stop();
         network.assert_nothing_wrong();
+    }
+}
+
+/// A pair of keys is a pair of its own, and so is who wishes for whom: whichever of the others knows the new key, they meet.
+#[test]
+fn two_that_move_at_once_meet_while_one_changes_its_key() {
+    for seed in seeds(10) {
+        for knows in [[true, true], [true, false], [false, true], [false, false]] {
+            for ahead_s in [0, 3, 100] {
+                let mut network = with_hub(seed);
+                network.start();
+                assert!(network.run_until(Duration::from_secs(90), all_established).is_some());
+                network.run_s(20);
+                let new = PrivateKey::from_bytes([100; 32]);
+                for site in [B, HUB].into_iter().zip(knows).filter_map(|(site, knows)| knows.then_some(site))
+                {
+                    network.sites[site].peer(0).next_key = Some(new.public());
+                    network.reconfigure(site);
+                }
+                let config = &mut network.sites[A].config;
+                config.previous_key = Some(std::mem::replace(&mut config.private_key, new));
+                network.reconfigure(A);
+                network.run_s(ahead_s);
+                move_both(&mut network, 1);
+                let took = network.run_until(LIMIT, met);
+                assert!(took.is_some(), "seed {seed}: B and the hub know {knows:?}, {ahead_s} s");
+                network.run_s(60);
+                assert!(met(&network));
+                network.assert_nothing_wrong();
+            }
+        }
     }
 }
 

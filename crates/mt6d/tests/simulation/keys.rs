@@ -141,6 +141,25 @@ fn in_the_time_of_grace_either_end_may_restart() {
     }
 }
 
+/// While a session of the new keys was tried for, the path let no first message pass; an hour later it is tried again.
+#[test]
+fn keys_that_could_not_be_used_at_first_are_in_use_within_an_hour() {
+    for seed in seeds(5) {
+        let mut network = streaming(seed);
+        let (old, new, b) = (network.sites[A].key(), another(A).public(), network.sites[B].key());
+        // Nothing that is as long as an envelope.
+        network.path_between(A, B, |path| path.mtu = 200);
+        change_key(&mut network, A);
+        tell(&mut network, B);
+        network.run_s(100);
+        network.path_between(A, B, |path| path.mtu = 1500);
+        network.run_s(100);
+        assert!(both_use(&network, &old, &b), "seed {seed}: nobody tries any more");
+        let switched = network.run_until(Duration::from_secs(3700), |n| both_use(n, &new, &b));
+        assert!(switched.is_some(), "seed {seed}");
+    }
+}
+
 #[test]
 fn a_key_that_is_taken_away_is_good_for_nothing() {
     let mut network = streaming(1);
