@@ -195,7 +195,7 @@ impl Listeners {
 pub(crate) struct Attempt {
     pub(crate) first: FirstMessage,
     /// When its first copy left, or was made.
-    begun: Time,
+    pub(crate) begun: Time,
     pub(crate) pending: Option<InitiatorState>,
     /// When the first copy of its message left; it waits for the endpoint until then.
     pub(crate) left: Option<Time>,

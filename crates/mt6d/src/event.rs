@@ -53,6 +53,8 @@ pub struct Unheard<'n> {
     pub hop_prefix: Ipv6Net,
     /// How long ago it was heard last, in this run.
     pub heard: Option<Duration>,
+    /// How long ago a message of a handshake with it came, whatever was done with it.
+    pub contact: Option<Duration>,
     /// How long ago a first message of it, or for it, was refused last, and why.
     pub refused: Option<(DropReason, Duration)>,
     /// When something was sent to it last.

@@ -74,7 +74,7 @@ pub(crate) enum Purpose {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meeting {
     /// This peer is sought: thirds are to be asked.
-    Sought(PeerId),
+    Sought(PeerId, u32),
     /// A peer wants to meet the one with this key.
     Asked { by: PeerId, key: PublicKey },
     /// A peer says where the one with this key is.

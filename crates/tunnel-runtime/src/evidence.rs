@@ -239,15 +239,20 @@ impl Evidence {
                 "its datagrams come with another source address or port than they were sent with: a translator (NAT66) is in the path, which is not supported; prefixes may be translated where both ends set `translated`".to_owned(),
             );
         }
-        // One that was heard since, or refused by the protocol, did not meet a firewall.
-        let heard_before = |at: Time, by: Duration| {
+        // One that was heard since, or whose messages of a handshake came, did not meet a firewall.
+        let came_before = |came: Option<Duration>, at: Time, by: Duration| {
             let ago = self.next_renewal.since(at);
-            peer.heard.is_none_or(|heard| heard > ago + by)
+            came.is_none_or(|came| came > ago + by)
         };
-        let unheard_of = |at: &Time| heard_before(*at, LOOK_EVERY + RENEW_EVERY);
+        let unheard_of = |at: &Time| {
+            [peer.heard, peer.contact]
+                .into_iter()
+                .all(|came| came_before(came, *at, LOOK_EVERY + RENEW_EVERY))
+        };
         let (arrived, elsewhere) = (known.arrived.filter(unheard_of), known.elsewhere.filter(unheard_of));
-        let refused = peer.refused.filter(|(_, ago)| *ago < COUNTS_FOR);
-        if let Some((why, _)) = refused.filter(|_| of_peer(arrived) && peer.state == PeerState::Handshake) {
+        let refused =
+            peer.refused.filter(|(_, ago)| *ago < COUNTS_FOR && peer.heard.is_none_or(|heard| heard > *ago));
+        if let Some((why, _)) = refused.filter(|_| peer.state == PeerState::Handshake) {
             return (
                 "refused_contact",
                 format!("its first messages arrive, and are refused: {}", refusal(why)),
@@ -263,7 +268,7 @@ impl Evidence {
         }
         // What a router said of something that was sent before the peer was heard is no longer true, unless one direction works.
         let hears_nothing = peer.state == PeerState::Silent(Silence::NothingArrives);
-        let is_true = |at| of_ours(Some(at)) && (hears_nothing || heard_before(at, ROUTERS_TAKE));
+        let is_true = |at| of_ours(Some(at)) && (hears_nothing || came_before(peer.heard, at, ROUTERS_TAKE));
         let error = known.error.filter(|(at, ..)| is_true(*at));
         if let Some((_, from, kind, code)) = error {
             return icmp(from, kind, code, theirs);
@@ -278,6 +283,12 @@ impl Evidence {
         }
         match peer.state {
             PeerState::Silent(silence) => (happened::code(silence), happened::says(silence).to_owned()),
+            _ if peer.contact.is_some_and(|ago| ago < COUNTS_FOR) => (
+                NOTHING_ARRIVES,
+                format!(
+                    "its first messages arrive, and it answers none of ours: something between drops what goes to {theirs}, such as its firewall, or the prefix is not routed to it"
+                ),
+            ),
             _ => (
                 NO_ANSWER,
                 format!(
@@ -289,7 +300,8 @@ impl Evidence {
 }
 
 /// What says no more than that it does not work.
-const VAGUE: [&str; 3] = [NO_ANSWER, "nothing_comes", "nothing_arrives"];
+const VAGUE: [&str; 3] = [NO_ANSWER, "nothing_comes", NOTHING_ARRIVES];
+const NOTHING_ARRIVES: &str = "nothing_arrives";
 const NO_ANSWER: &str = "no_answer";
 
 /// The prefixes to look for now.
@@ -356,42 +368,63 @@ fn icmp(from: Ipv6Addr, kind: u8, code: u8, theirs: Ipv6Net) -> (&'static str, S
 mod tests {
     use super::*;
 
-    /// What is said of a peer that was heard, and to which something was sent, so many seconds ago, when a router had said ten
-    /// seconds ago that there is nobody.
-    fn said(state: PeerState, heard: Option<u64>, sent: u64) -> &'static str {
-        let mut evidence = Evidence::new("eth0", "2001:db8:a1::/64".parse().unwrap());
-        let now = Time::default() + Duration::from_secs(1000);
-        evidence.next_renewal = now;
-        let router = "2001:db8:ff::1".parse().unwrap();
-        let error = Time::default() + Duration::from_secs(990);
-        let known = Known { error: Some((error, router, 1, 3)), routed: true, ..Known::default() };
-        let peer = Unheard {
+    const fn s(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    /// A peer that has been tried for a while, in vain.
+    fn tried() -> Unheard<'static> {
+        Unheard {
             name: "site-b",
-            state,
-            since: Duration::from_secs(5),
+            state: PeerState::Handshake,
+            since: s(20),
             hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
-            heard: heard.map(Duration::from_secs),
+            heard: None,
+            contact: None,
             refused: None,
-            sent: Some(Duration::from_secs(sent)),
+            sent: Some(s(10)),
             send_failure: None,
             source_rewritten: 0,
-        };
-        evidence.verdict(&peer, &known).0
+        }
+    }
+
+    /// What is said of it when ten seconds ago a router has said that there is nobody, or nothing came.
+    fn said(peer: Unheard<'_>, error: bool) -> &'static str {
+        let mut evidence = Evidence::new("eth0", "2001:db8:a1::/64".parse().unwrap());
+        evidence.next_renewal = Time::default() + s(1000);
+        let error = error.then(|| (Time::default() + s(990), "2001:db8:ff::1".parse().unwrap(), 1, 3));
+        evidence.verdict(&peer, &Known { error, routed: true, ..Known::default() }).0
     }
 
     #[test]
     fn what_a_router_said_before_the_peer_was_heard_counts_no_more() {
-        assert_eq!(said(PeerState::Handshake, None, 10), "unreachable_there");
-        assert_eq!(said(PeerState::Handshake, Some(15), 10), "unreachable_there");
-        assert_eq!(said(PeerState::Handshake, Some(12), 10), "no_answer");
-        assert_eq!(said(PeerState::Silent(Silence::NothingComes), Some(12), 10), "nothing_comes");
+        assert_eq!(said(tried(), true), "unreachable_there");
+        assert_eq!(said(Unheard { heard: Some(s(15)), ..tried() }, true), "unreachable_there");
+        let heard = Unheard { heard: Some(s(12)), ..tried() };
+        assert_eq!(said(heard, true), "no_answer");
+        assert_eq!(
+            said(Unheard { state: PeerState::Silent(Silence::NothingComes), ..heard }, true),
+            "nothing_comes"
+        );
         // It is heard all the time, and the way there is cut.
-        assert_eq!(said(PeerState::Silent(Silence::NothingArrives), Some(0), 10), "unreachable_there");
+        let one_way =
+            Unheard { state: PeerState::Silent(Silence::NothingArrives), heard: Some(s(0)), ..tried() };
+        assert_eq!(said(one_way, true), "unreachable_there");
     }
 
     #[test]
     fn what_a_router_said_of_a_try_counts_until_the_next() {
-        assert_eq!(said(PeerState::Handshake, None, 6), "unreachable_there");
-        assert_eq!(said(PeerState::Handshake, None, 4), "no_answer");
+        assert_eq!(said(Unheard { sent: Some(s(6)), ..tried() }, true), "unreachable_there");
+        assert_eq!(said(Unheard { sent: Some(s(4)), ..tried() }, true), "no_answer");
+    }
+
+    #[test]
+    fn a_peer_whose_first_messages_arrive_is_not_called_absent() {
+        let contact = Unheard { contact: Some(s(1)), ..tried() };
+        assert_eq!(said(contact, false), "nothing_arrives");
+        assert_eq!(said(contact, true), "unreachable_there");
+        let refused = Unheard { refused: Some((DropReason::HandshakeOld, s(1))), ..contact };
+        assert_eq!(said(refused, true), "refused_contact");
+        assert_eq!(said(Unheard { heard: Some(s(0)), ..refused }, false), "nothing_arrives");
     }
 }

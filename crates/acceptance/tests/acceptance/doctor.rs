@@ -213,6 +213,33 @@ const PATH: &[Case] = &[
         mended: &[Run(Router, "ip -6 route add 2001:db8:b1::/64 via 2001:db8:fb::2")],
     },
     Case {
+        what: "the peer's prefix was never routed to it",
+        broken: &[
+            Run(Router, "ip -6 route del 2001:db8:b1::/64"),
+            Stop(Site::A),
+            Stop(Site::B),
+            Start(Site::A),
+            Start(Site::B),
+        ],
+        finds: &[(Site::A, "no_route_there")],
+        mended: &[Run(Router, "ip -6 route add 2001:db8:b1::/64 via 2001:db8:fb::2")],
+    },
+    Case {
+        what: "a firewall on the path has always dropped what goes to the peer",
+        broken: &[
+            Run(
+                Router,
+                "nft 'add table ip6 x; add chain ip6 x f { type filter hook forward priority 0; }; add rule ip6 x f iifname a drop'",
+            ),
+            Stop(Site::A),
+            Stop(Site::B),
+            Start(Site::A),
+            Start(Site::B),
+        ],
+        finds: &[(Site::A, "nothing_arrives"), (Site::B, "no_answer")],
+        mended: &[Run(Router, "nft delete table ip6 x")],
+    },
+    Case {
         what: "the peer's prefix ends on its link",
         broken: &[Run(Router, "ip -6 route del 2001:db8:b1::/64; ip -6 route add 2001:db8:b1::/64 dev b")],
         finds: &[(Site::A, "unreachable_there")],

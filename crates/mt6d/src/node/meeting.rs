@@ -43,7 +43,7 @@ impl Node {
     pub(super) fn meet(&mut self, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
         while let Some(meeting) = self.host.next_meeting() {
             match meeting {
-                Meeting::Sought(index) => self.ask_thirds(index, now, outbox, deliver),
+                Meeting::Sought(index, asked) => self.ask_thirds(index, asked, now, outbox, deliver),
                 Meeting::Asked { by, key } => self.introduce(by, key, now, outbox, deliver),
                 Meeting::Told { by, key, place } => self.told_by(by, key, place, now),
                 Meeting::Settled(index) => {
@@ -56,12 +56,24 @@ impl Node {
         }
     }
 
-    fn ask_thirds(&mut self, index: PeerId, now: Now, outbox: &mut Outbox, deliver: &mut dyn Deliver) {
+    /// Asks for the peer by each of its keys, as a third may know one alone. Where only one of several questions finds room, as
+    /// in a shape, they take turns.
+    fn ask_thirds(
+        &mut self,
+        index: PeerId,
+        asked: u32,
+        now: Now,
+        outbox: &mut Outbox,
+        deliver: &mut dyn Deliver,
+    ) {
         let Some(peer) = self.peers.get(index) else { return };
-        let message = Control::Meet(peer.config.public_key);
+        let mut keys: Vec<_> = peer.config.keys().collect();
+        let first = asked as usize % keys.len();
+        keys.rotate_left(first);
         for name in peer.config.meet_through.clone() {
-            if let Some(third) = self.named(&name) {
-                self.say(third, &message, now, outbox, deliver);
+            let Some(third) = self.named(&name) else { continue };
+            for key in &keys {
+                self.say(third, &Control::Meet(*key), now, outbox, deliver);
             }
         }
     }

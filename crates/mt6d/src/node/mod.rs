@@ -57,6 +57,8 @@ pub struct Node {
     routes: Arc<Routes>,
     /// By their keys, those that may be met through others, or introduced.
     meeting: HashMap<PublicKey, PeerId>,
+    /// What was known of pairs of keys that are not configured any more: they may come back, and with them what was recorded.
+    gone: HashMap<PublicPair, PeerMemory>,
     /// When each peer wants to be polled: one entry each, see [`Node::wake`].
     timers: BTreeSet<(Time, PeerId)>,
     /// Peers whose inner MTU the host does not know yet, and such of which there is something to remember.
@@ -99,6 +101,7 @@ impl Node {
             free: BinaryHeap::new(),
             routes: Arc::default(),
             meeting: HashMap::new(),
+            gone: HashMap::new(),
             timers: BTreeSet::new(),
             new_mtus: BTreeSet::new(),
             unsaved: BTreeSet::new(),
@@ -177,14 +180,14 @@ impl Node {
         self.own.hop_prefix = config.hop_prefix;
         self.own.link_mtu = config.link_mtu;
         self.own.addresses = config.addresses;
-        let mut gone = HashMap::new();
+        let mut gone = std::mem::take(&mut self.gone);
         for index in self.peers.ids() {
             match (&mut self.peers[index], staying.remove(&index)) {
                 (None, _) => {}
                 (Some(peer), Some((pairings, new))) => {
                     let (host, deliver) = (&mut self.host, &mut Discard);
                     let env = &mut Env { own: &self.own, routes: &self.routes, now, host, outbox, deliver };
-                    peer.reconfigure(new, pairings, env);
+                    peer.reconfigure(new, pairings, &mut gone, env);
                     self.wake(index);
                 }
                 (Some(_), None) => {
@@ -206,6 +209,7 @@ impl Node {
             self.moved(now);
         }
         self.add(coming, &gone, now);
+        self.gone = gone;
         self.route();
         Ok(())
     }

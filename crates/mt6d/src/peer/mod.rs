@@ -99,10 +99,6 @@ pub(crate) struct Peer {
     /// The peer's first message that was heard last, and our own last ones.
     heard: Mark,
     tried: VecDeque<Mark>,
-    /// When this node began to listen for the peer.
-    listens_since: Time,
-    /// Whether an earlier run knew the peer.
-    known_before: bool,
     /// The peer's clock, if it was learned in this run.
     clock: Option<PeerClock>,
     /// How far it was ahead of ours in an earlier one, in milliseconds.
@@ -128,6 +124,8 @@ pub(crate) struct Peer {
     told: Told,
     /// When the kernel last did not take a datagram, and why.
     send_failure: Option<(Time, SendFailure)>,
+    /// When a message of a handshake came last, whatever was done with it.
+    contact: Option<Time>,
     /// When a first message was refused last, and why.
     refused: Option<(Time, DropReason)>,
     meeting: Meeting,
@@ -166,8 +164,6 @@ impl Peer {
             remote_prefix,
             heard: Mark::default(),
             tried: VecDeque::new(),
-            listens_since: now.boot,
-            known_before: known.clock_offset_ms.is_some(),
             clock: None,
             clock_before: known.clock_offset_ms,
             wanted: now.boot,
@@ -184,12 +180,13 @@ impl Peer {
             ending: Ending::Dropped,
             told: Told::new(remote_prefix, now.boot),
             send_failure: None,
+            contact: None,
             refused: None,
             meeting: Meeting::new(now.boot),
             budget: None,
             config,
         };
-        peer.take_pairings(pairings, memory, &known);
+        peer.take_pairings(pairings, memory, &known, now.boot);
         peer
     }
 
@@ -208,9 +205,15 @@ impl Peer {
     }
 
     /// Takes over a new configuration that the sessions survive, but for those of pairings that are not wanted any more.
-    pub(crate) fn reconfigure(&mut self, config: PeerConfig, pairings: Vec<Wanted>, env: &mut Env) {
+    pub(crate) fn reconfigure(
+        &mut self,
+        config: PeerConfig,
+        pairings: Vec<Wanted>,
+        gone: &mut HashMap<PublicPair, PeerMemory>,
+        env: &mut Env,
+    ) {
         let now = env.now.boot;
-        self.change_pairings(pairings, env);
+        self.change_pairings(pairings, gone, env);
         if config.hop_prefix != self.config.hop_prefix {
             self.remote_prefix = config.hop_prefix;
         }
@@ -238,6 +241,9 @@ impl Peer {
     pub(crate) fn lost_place(&mut self, now: Time, host: &mut HostInterface) {
         self.close_listeners(host);
         self.forget_sessions(host);
+        for _ in self.queue.drain(..) {
+            self.drops.count(DropReason::NoSession);
+        }
         self.next = now;
     }
 
@@ -483,7 +489,13 @@ impl Peer {
                     self.ending = session.ending(now).unwrap_or(self.ending);
                     over.push(session.id);
                 }
-                Health::Silent => self.silent = true,
+                Health::Silent => {
+                    // Tries for a better session say nothing of whether the peer can be reached.
+                    if !self.silent && now >= self.wanted {
+                        self.attempts.stop();
+                    }
+                    self.silent = true;
+                }
                 Health::Good => {}
             }
             next = next.min(at);

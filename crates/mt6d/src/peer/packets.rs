@@ -115,10 +115,11 @@ impl Peer {
         match purpose {
             Purpose::Rendezvous(pairing, epoch) => {
                 for at in received.each() {
-                    if let Err(reason) = self.handle_rendezvous(pairing, epoch, received, &arena[at], env) {
+                    let result = self.handle_rendezvous(pairing, epoch, received, &arena[at], env);
+                    if let Err(reason) = result {
                         self.drops.count(reason);
-                        self.refused = Some((env.now.boot, reason));
                     }
+                    self.note_contact(result.err(), env.now.boot);
                 }
             }
             Purpose::Data { session, lane } => {

@@ -13,6 +13,7 @@ use crate::handshake::Parties;
 use crate::id::{Epoch, PairingId};
 use crate::keys::{KeyError, PairKeys, PresharedKey, PrivateKey, PublicKey, PublicPair};
 use crate::tier::Tier;
+use crate::time::Time;
 
 pub(crate) struct Pairing {
     pub(super) id: PairingId,
@@ -25,6 +26,8 @@ pub(crate) struct Pairing {
     pub(super) accepted: [Epoch; Tier::ALL.len()],
     /// Of those that were sent.
     pub(super) used: [Epoch; Tier::ALL.len()],
+    /// Since when nonces of first messages are known, if there may be some that were made before.
+    pub(super) knows_since: Option<Time>,
     /// What the node remembers already.
     pub(super) remembered: PeerMemory,
 }
@@ -57,6 +60,7 @@ impl Pairing {
             keys,
             accepted: Default::default(),
             used: Default::default(),
+            knows_since: None,
             remembered: PeerMemory::default(),
         })
     }

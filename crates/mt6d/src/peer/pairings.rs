@@ -39,6 +39,7 @@ impl Peer {
         pairings: Vec<Wanted>,
         memory: &HashMap<PublicPair, PeerMemory>,
         known: &PeerMemory,
+        now: Time,
     ) {
         for wanted in pairings {
             let Wanted::New(mut pairing) = wanted else { continue };
@@ -47,6 +48,7 @@ impl Peer {
                 || PeerMemory { accepted: Default::default(), used: Default::default(), ..known.clone() };
             pairing.remembered = memory.get(&pairing.public).cloned().unwrap_or_else(none);
             (pairing.accepted, pairing.used) = (pairing.remembered.accepted, pairing.remembered.used);
+            pairing.knows_since = known.clock_offset_ms.is_some().then_some(now);
             self.add_pairing(*pairing);
         }
     }
@@ -59,8 +61,14 @@ impl Peer {
     }
 
     /// Has these from now on. What came from others ends: a key that is taken away is not good for a session any more.
-    pub(super) fn change_pairings(&mut self, pairings: Vec<Wanted>, env: &mut Env) {
+    pub(super) fn change_pairings(
+        &mut self,
+        pairings: Vec<Wanted>,
+        gone: &mut HashMap<PublicPair, PeerMemory>,
+        env: &mut Env,
+    ) {
         let now = env.now.boot;
+        let before: Vec<_> = self.memory(env.now).collect();
         let mut had = std::mem::take(&mut self.pairings);
         for wanted in pairings {
             match wanted {
@@ -68,13 +76,20 @@ impl Peer {
                     let at = had.iter().position(|pairing| pairing.public == pair);
                     self.pairings.extend(at.map(|at| had.swap_remove(at)));
                 }
-                Wanted::New(pairing) => {
+                Wanted::New(mut pairing) => {
+                    // It may have been there before, and what came then could come again.
+                    pairing.knows_since = Some(now);
+                    self.tried.clear();
+                    if let Some(known) = gone.get(&pairing.public) {
+                        (pairing.accepted, pairing.used) = (known.accepted, known.used);
+                    }
                     self.add_pairing(*pairing);
                     self.better = now;
                 }
             }
         }
-        for Pairing { id, mut listeners, .. } in had {
+        for Pairing { id, public, mut listeners, .. } in had {
+            gone.extend(before.iter().find(|(pair, _)| *pair == public).cloned());
             listeners.close(env.host);
             if self.attempts.current.as_ref().is_some_and(|current| current.first.pairing == id) {
                 self.attempts.stop();

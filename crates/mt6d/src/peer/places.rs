@@ -37,7 +37,8 @@ impl Peer {
         if self.config.meet_through.is_empty() {
             return None;
         }
-        if !self.attempts.active() {
+        let is_heard = self.in_use().is_some() && !self.silent && env.now.boot >= self.wanted;
+        if !self.attempts.active() || is_heard {
             (self.meeting.next, self.meeting.asked) = (None, 0);
             return None;
         }
@@ -46,7 +47,7 @@ impl Peer {
         if now < next {
             return Some(next);
         }
-        env.host.meet(Meeting::Sought(self.index));
+        env.host.meet(Meeting::Sought(self.index, self.meeting.asked));
         let doublings = self.meeting.asked.saturating_sub(QUESTIONS - 1);
         let pause = Duration::from_secs(1u64 << doublings.min(5)).min(LONGEST_PAUSE);
         self.meeting.asked += 1;
@@ -79,7 +80,7 @@ impl Peer {
 
     /// Forgets what was told: there is a session.
     pub(super) fn met(&mut self) {
-        self.meeting.told = None;
+        (self.meeting.told, self.meeting.tried) = (None, 0);
     }
 
     /// Whether a place that was told is to be tried now, and where it is.
@@ -100,11 +101,10 @@ impl Peer {
             return None;
         }
         let free = self.meeting.tries.free_from();
-        let due = match self.attempts.current.as_ref().and_then(|c| Some((c, c.left?))) {
-            Some((current, left)) if current.first.remote_prefix == place => free.max(left + ATTEMPT),
-            Some((_, left)) => free.max(left + UNDISTURBED),
-            None => free,
-        };
+        let due = self.attempts.current.as_ref().map_or(free, |current| {
+            let rest = if current.first.remote_prefix == place { ATTEMPT } else { UNDISTURBED };
+            free.max(current.begun + rest)
+        });
         Some(due).filter(|due| *due < fresh_until)
     }
 
@@ -126,7 +126,8 @@ impl Peer {
 
     /// Where it hops for certain: where the session leads in which it is heard.
     pub(crate) fn certain_place(&self, now: Time) -> Option<Ipv6Net> {
-        (self.state(now) == PeerState::Established).then_some(self.remote_prefix)
+        let used = &self.sessions[self.in_use()?];
+        (self.state(now) == PeerState::Established).then_some(used.terms.remote_prefix)
     }
 
     /// Says something in the session in use, if there is one and nothing waits there.

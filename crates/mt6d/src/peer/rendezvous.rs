@@ -186,7 +186,7 @@ impl Peer {
         if pairing.listeners.seen(at, &ephemeral) {
             return Err(DropReason::HandshakeRepeated);
         }
-        let (id, earlier) = (pairing.id, self.may_be_of_an_earlier_run(pairing, at, &claim, env.now));
+        let (id, earlier) = (pairing.id, self.may_be_of_earlier(pairing, at, &claim, env.now));
         self.heard = envelope::mark(&ephemeral);
         if earlier {
             // Nothing leaves because of it that would not have left: who replays it learns nothing.
@@ -226,15 +226,15 @@ impl Peer {
         same.then_some(seen)
     }
 
-    /// Whether a first message may be one that came before this node began to listen, so that it knows no nonce of that
-    /// time: it was made earlier, by its sender's clock, for an epoch in which somebody was there to record it. What
-    /// names a first message of ours was made since.
-    fn may_be_of_an_earlier_run(&self, pairing: &Pairing, at: TierEpoch, claim: &Claim, now: Now) -> bool {
-        if !self.known_before || self.tried.contains(&claim.heard) {
+    /// Whether a first message may be one that came before this node began to listen with these keys, so that it knows no
+    /// nonce of that time: it was made earlier, by its sender's clock, for an epoch in which somebody was there to record it.
+    /// What names a first message of ours was made since.
+    fn may_be_of_earlier(&self, pairing: &Pairing, at: TierEpoch, claim: &Claim, now: Now) -> bool {
+        let Some(knows_since) = pairing.knows_since.filter(|_| !self.tried.contains(&claim.heard)) else {
             return false;
-        }
+        };
         let Some(offset) = self.clock_offset(now) else { return false };
-        let listening = now.boot.since(self.listens_since).as_millis() as u64;
+        let listening = now.boot.since(knows_since).as_millis() as u64;
         let since = now.unix_ms.saturating_sub(listening);
         let theirs = since.saturating_add_signed(offset);
         let delay = self.clock.map_or(LONGEST_DELAY, |clock| clock.delay_ms);

@@ -51,6 +51,7 @@ impl Peer {
             since,
             hop_prefix: self.remote_prefix,
             heard: self.last_heard().map(|at| now.since(at)),
+            contact: self.contact.map(|at| now.since(at)),
             refused: self.refused.map(|(at, why)| (why, now.since(at))),
             sent: sent.map(|at| now.since(at)),
             send_failure: self
@@ -59,6 +60,23 @@ impl Peer {
                 .map(|(_, why)| why),
             source_rewritten: self.drops.of(DropReason::SourceRewritten),
         })
+    }
+
+    /// A datagram came to a rendezvous endpoint, and was dropped for this reason, if for any.
+    pub(super) fn note_contact(&mut self, dropped: Option<DropReason>, now: Time) {
+        use DropReason::{
+            HandshakeFailed, HandshakeLate, HandshakeLimit, HandshakeOld, HandshakeRepeated, SourceRewritten,
+        };
+        match dropped {
+            // Each is sent several times; one that is known was not refused.
+            None | Some(HandshakeRepeated) => (self.contact, self.refused) = (Some(now), None),
+            Some(HandshakeLimit | SourceRewritten) => self.contact = Some(now),
+            Some(why @ (HandshakeOld | HandshakeLate | HandshakeFailed)) => {
+                (self.contact, self.refused) = (Some(now), Some((now, why)));
+            }
+            // Not the peer's.
+            Some(_) => {}
+        }
     }
 
     /// Finds out whether it is there, in the session in use.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use ipnet::Ipv6Net;
 use proptest::prelude::*;
+use sidestep_mt6d::keys::PrivateKey;
 use sidestep_mt6d::{DropReason, PeerMemory, PeerState};
 use wire::virtio_net;
 
@@ -241,6 +242,45 @@ fn after_a_restart_no_recorded_first_message_makes_a_session() {
             assert_eq!(sessions, 0, "{pause} ms later");
         }
         assert!(network.drops(B, DropReason::HandshakeOld) >= 3);
+    }
+}
+
+/// All that B ever sent comes again when A has taken its key away and has it back, and knows no nonce of that pair any more.
+#[test]
+fn after_keys_come_back_no_recorded_first_message_is_answered() {
+    for seed in seeds(8) {
+        let mut network = Network::pair(seed);
+        network.observer.keeps = true;
+        network.observer.keeps_payloads = true;
+        network.start();
+        network.establish();
+        network.run_s(10);
+        network.move_to(B, "2001:db8:c000::/64".parse().unwrap());
+        network.run_s(3);
+        let recorded: Vec<Seen> = network
+            .observer
+            .seen
+            .iter()
+            .filter(|s| hop_prefix(A).contains(s.destination.ip()))
+            .cloned()
+            .collect();
+        network.kill(B);
+        let key = network.sites[A].config.private_key.clone();
+        for key in [PrivateKey::from_bytes([100; 32]), key] {
+            network.sites[A].config.private_key = key;
+            network.reconfigure(A);
+            network.run(Duration::from_millis(100));
+        }
+        for pause in [10, 1_000, 5_000, 20_000] {
+            network.run(Duration::from_millis(pause));
+            for seen in &recorded {
+                network.forge(seen.source, seen.destination, seen.payload.clone());
+            }
+            network.run(Duration::from_millis(5));
+            let sessions = network.sites[A].asked.values().filter(|socket| socket.remote.is_some()).count();
+            assert_eq!(sessions, 0, "{pause} ms later");
+        }
+        assert!(network.drops(A, DropReason::HandshakeOld) >= 1);
     }
 }
 

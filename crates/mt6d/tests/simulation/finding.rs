@@ -140,6 +140,28 @@ fn two_that_move_at_once_meet_while_one_changes_its_key() {
     }
 }
 
+/// The third has forgotten the old key, and one of the two has not yet: it asks by both that it knows.
+#[test]
+fn a_third_that_knows_the_new_key_alone_lets_two_meet() {
+    for seed in seeds(10) {
+        for shape in [Shape::None, Shape::Constant(Rate::from_bytes(25_000).unwrap())] {
+            let mut network = with_hub(seed);
+            network.configure(|peer| peer.shape = shape);
+            let new = PrivateKey::from_bytes([101; 32]);
+            network.sites[HUB].peer(1).public_key = new.public();
+            network.sites[A].peer(0).next_key = Some(new.public());
+            let config = &mut network.sites[B].config;
+            config.previous_key = Some(std::mem::replace(&mut config.private_key, new));
+            network.start();
+            assert!(network.run_until(Duration::from_secs(90), all_established).is_some(), "seed {seed}");
+            network.run_s(20);
+            move_both(&mut network, 1);
+            let took = network.run_until(LIMIT, met);
+            assert!(took.is_some(), "seed {seed}, {shape:?}");
+        }
+    }
+}
+
 #[test]
 fn with_a_shape_or_without_keepalive_they_meet_as_well() {
     let rate = Rate::from_bytes(25_000).expect("a rate");
