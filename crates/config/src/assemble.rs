@@ -82,7 +82,19 @@ pub(crate) fn assemble(
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
-    let tunnel =
-        TunnelConfig { node: node?, tunnel: tunnel?, peers, names: names?, classic, scripts: scripts? };
+    let mut uplinks = gateway.iter().flat_map(|gateway| &gateway.site.uplinks);
+    let external_over = node.as_ref().and_then(|node| {
+        let uplink = uplinks.find(|uplink| uplink.interface == node.external)?;
+        Some(uplink.tunnel.as_ref()?.over.clone())
+    });
+    let tunnel = TunnelConfig {
+        node: node?,
+        tunnel: tunnel?,
+        peers,
+        names: names?,
+        classic,
+        scripts: scripts?,
+        external_over,
+    };
     Some(Config { tunnel: Some(tunnel), gateway, on_event: on_event?, warnings: Report::default() })
 }

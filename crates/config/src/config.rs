@@ -44,6 +44,8 @@ pub struct TunnelConfig {
     pub classic: Vec<ClassicPeer>,
     /// Tables `[[script]]`, in the order of the file.
     pub scripts: Vec<Configured>,
+    /// Where an uplink of the same file makes the external interface, as a tunnel of its own: the interface below it.
+    pub external_over: Option<String>,
 }
 
 impl TunnelConfig {

@@ -27,7 +27,9 @@ pub fn find(config: &TunnelConfig, routes: bool) -> Vec<Obstacle> {
     if routed && !routes {
         found.extend(not_forwarding(config));
     }
-    if let Ok(mut netlink) = Netlink::open() {
+    if let Ok(mut netlink) = Netlink::open()
+        && !is_to_be_made(config, &mut netlink)
+    {
         found.extend(interfaces(config, &mut netlink));
         if routed {
             found.extend(outer_routes(config, &mut netlink));
@@ -64,6 +66,12 @@ fn not_forwarding(config: &TunnelConfig) -> Vec<Obstacle> {
         }
     }
     found
+}
+
+/// Whether the external interface is made by the same file, and not there yet.
+fn is_to_be_made(config: &TunnelConfig, netlink: &mut Netlink) -> bool {
+    config.external_over.is_some()
+        && netlink.link_by_name(&config.node.external).is_ok_and(|link| link.is_none())
 }
 
 /// What is wrong with the interfaces that the file names.

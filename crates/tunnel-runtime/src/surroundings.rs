@@ -48,7 +48,7 @@ pub fn refuse(config: &TunnelConfig) -> Result<(), Error> {
 pub fn refuse_to_start(config: &TunnelConfig) -> Result<(), Error> {
     let mut netlink = Netlink::open()?;
     let node = &config.node;
-    if netlink.link_by_name(&node.external)?.is_none() {
+    if config.external_over.is_none() && netlink.link_by_name(&node.external)?.is_none() {
         return Err(Error::NoInterface(node.external.clone()));
     }
     if let Some(transparent) = &node.transparent

@@ -497,6 +497,13 @@ fn nothing_is_wrong_with_what_works() {
     }
     let program = lab.program().to_string_lossy().into_owned();
     let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+    // From another network namespace it does not take that one's interfaces and rules for the tunnel's.
+    for command in ["doctor", "show"] {
+        let output = std::process::Command::new(&program).args([command, "--socket", &socket]).output();
+        let output = output.expect("a program that starts");
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && !text.contains("FAULT") && !text.contains("WARNING"), "{text}");
+    }
     let said = run(&lab, GatewayA, &[&program, "doctor", "site-x", "--socket", &socket]);
     assert!(said.contains("there is no peer site-x: there are site-b"), "{said}");
 }

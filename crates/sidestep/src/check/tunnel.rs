@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use linux::netlink::Netlink;
 use mt6d::overhead;
 use router::site::Hops;
 
@@ -23,6 +24,8 @@ const OVERHEADS: [(u16, &str); 4] = [
     (overhead::FULL, "with full headers, the first packets between two addresses"),
 ];
 
+/// What an uplink's tunnel over IPv4 adds to a packet, in bytes.
+const IPV4_HEADER: u32 = 20;
 /// Warnings about the machine that are told where nobody asks for all.
 const MOST_WARNINGS: usize = 10;
 
@@ -41,9 +44,10 @@ impl System {
     /// Looks at the machine that this runs on.
     /// `routes`: the same file makes a router of it.
     pub(crate) fn of_this_machine(config: &TunnelConfig, routes: bool) -> System {
-        let mtu = Path::new("/sys/class/net").join(&config.node.external).join("mtu");
+        let mtu = |interface: &str| Some(Netlink::open().ok()?.link_by_name(interface).ok()??.mtu);
+        let below = || Some(mtu(config.external_over.as_ref()?)?.saturating_sub(IPV4_HEADER));
         System {
-            external_mtu: std::fs::read_to_string(mtu).ok().and_then(|text| text.trim().parse().ok()),
+            external_mtu: mtu(&config.node.external).or_else(below),
             open_files: linux::process::raise_open_files().ok(),
             warnings: obstacles::find(config, routes).into_iter().map(|found| found.says).collect(),
         }

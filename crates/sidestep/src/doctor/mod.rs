@@ -71,9 +71,8 @@ pub(crate) fn seen(status: &Status) -> Vec<Finding> {
     // A tunnel in another network namespace has other interfaces and other rules, and who may not read the configuration
     // may not read the rules.
     let file = Path::new(&status.file);
-    let is_here = control::network_namespace().ok() == Some(status.network_namespace);
     let is_refused = File::open(file).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
-    if is_here
+    if is_here(status)
         && !is_refused
         && let Some(config) = files::look(Some(file), Some(status), &mut findings)
     {
@@ -85,6 +84,11 @@ pub(crate) fn seen(status: &Status) -> Vec<Finding> {
     }
     findings.retain(|finding| finding.level > Level::Ok);
     findings
+}
+
+/// Whether the tunnel is in this network namespace.
+fn is_here(status: &Status) -> bool {
+    control::network_namespace().ok() == Some(status.network_namespace)
 }
 
 impl DoctorCommand {
@@ -111,7 +115,14 @@ impl DoctorCommand {
             let classic = config.classic.iter().map(|peer| peer.name.as_str());
             refuse_unknown(name, config.peers.iter().map(|peer| peer.name.as_str()).chain(classic))?;
         }
-        if let Some(config) = &config {
+        let is_elsewhere = status.as_ref().is_some_and(|status| !is_here(status));
+        if is_elsewhere {
+            findings.push(Finding::ok(
+                "elsewhere",
+                "the tunnel is in another network namespace: its interfaces, routes and firewall are seen from there (ip netns exec NAME sidestep doctor)",
+            ));
+        }
+        if let Some(config) = config.as_ref().filter(|_| !is_elsewhere) {
             tunnel::look(config, self.peer.as_deref(), status.is_some(), &mut findings);
             names::look(config, self.peer.as_deref(), status.as_ref(), &mut findings);
         }

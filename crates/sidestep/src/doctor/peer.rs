@@ -80,7 +80,7 @@ pub(super) fn look(peer: &Peer, status: &Status, findings: &mut Vec<Finding>) {
     }
     if peer.skips > 0 && peer.skips * 20 > peer.rotations {
         let says = format!(
-            "{} lanes were left out because their port was taken: a program listens on all addresses (ss -lunp)",
+            "{} lanes were left out since the start because their endpoint could not be opened: a program listens on all addresses (ss -lunp), or the interface was down",
             peer.skips
         );
         find(Finding::warning("ports_taken", says));

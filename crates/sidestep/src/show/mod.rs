@@ -113,7 +113,9 @@ impl ShowCommand {
 
     fn describe(&self, mut status: Status) -> String {
         let width = terminal::columns();
-        let warnings = warnings(&doctor::seen(&status), width);
+        let mut findings = doctor::seen(&status);
+        findings.retain(|finding| !is_told(finding, &status));
+        let warnings = warnings(&findings, width);
         if self.peers.is_empty() && !self.details {
             return table::describe(&status, &self.choice, width) + &warnings;
         }
@@ -168,6 +170,21 @@ pub(crate) fn no_peer(name: &str, known: &[&str]) -> String {
 
 fn rows(status: &Status) -> impl Iterator<Item = Row<'_>> {
     status.peers.iter().map(|peer| Row { tunnel: &status.tunnel, peer, rates: None })
+}
+
+/// Faults of peers, with findings about the machine that say the same.
+const SAME: [(&str, &str); 5] = [
+    ("no_route", "no_route"),
+    ("link_down", "no_carrier"),
+    ("link_down", "interface_down"),
+    ("link_down", "interface_missing"),
+    ("filtered_here", "closed_input"),
+];
+
+/// Whether the fault of a peer says it, too.
+fn is_told(finding: &Finding, status: &Status) -> bool {
+    let mut faults = status.peers.iter().filter_map(|peer| peer.fault.as_ref());
+    faults.any(|fault| SAME.contains(&(fault.code.as_str(), finding.code.as_str())))
 }
 
 /// What is wrong besides the states of peers, for people: a paragraph each.

@@ -159,6 +159,11 @@ fn a_moving_tunnel_crosses_the_brokers() {
     );
     scene.write("inet.toml", &inet);
     scene.start_tunnel("inet");
+    // What the file makes itself is not missing before.
+    scene.write("gw.toml", &gw);
+    let checked = scene.sidestep("gw", &["check", &scene.path("gw.toml").to_string_lossy()]);
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success() && text.contains("path MTU of 1480"), "{text}");
     scene.start("gw", &gw);
     wait_for("an address of the broker's prefix", || scene.address("host", "2001:db8:100:"));
     wait_until("the other site", || scene.answers("host", "2001:db8:b::1"));
