@@ -24,7 +24,7 @@ pub(super) fn look(
         let here = here.filter(|peer| peer.state == State::Established).map(|peer| peer.hop_prefix);
         let found = lookup(&name.name, kind_of(name));
         // Each name would take seconds.
-        let is_over = matches!(found, Err(LookupError::NoServer | LookupError::NoAnswer(_)));
+        let is_over = matches!(found, Err(LookupError::NoAnswer(_)));
         let finding = match found {
             Err(why) => not_found(name, &why),
             Ok(found) => match found.iter().map(|found| place(found, name, config)).reduce(Result::or) {

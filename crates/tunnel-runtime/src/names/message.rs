@@ -41,7 +41,7 @@ impl Kind {
 }
 
 /// What a name has.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Found {
     /// An address.
     Address(Ipv6Addr),
@@ -54,6 +54,8 @@ pub enum Found {
 pub enum Answer {
     /// What the name has of this kind; nothing, if it has something else only.
     Found(Vec<Found>),
+    /// It has some, but a datagram has no room for any.
+    TooLong,
     /// There is no such name.
     NoSuchName,
     /// The server cannot tell: its code (RFC 1035 section 4.1.1).
@@ -108,7 +110,12 @@ pub fn answer(bytes: &[u8], id: u16, name: &str, kind: Kind) -> Option<Answer> {
         }
         _ => None,
     });
-    Some(Answer::Found(found.take(RECORDS).collect()))
+    let found: Vec<_> = found.take(RECORDS).collect();
+    // What has come of it serves.
+    if found.is_empty() && packet.has_flags(PacketFlag::TRUNCATION) {
+        return Some(Answer::TooLong);
+    }
+    Some(Answer::Found(found))
 }
 
 /// Names differ not by the size of their letters (RFC 4343).
@@ -169,6 +176,9 @@ pub(super) mod tests {
             bytes[3] = bytes[3] & 0xf0 | code;
             assert_eq!(answer(&bytes, 7, "site-b.example", Kind::Txt), Some(expected));
         }
+        // Truncated (TC).
+        (bytes[2], bytes[3]) = (bytes[2] | 0x02, bytes[3] & 0xf0);
+        assert_eq!(answer(&bytes, 7, "site-b.example", Kind::Txt), Some(Answer::TooLong));
     }
 
     #[test]

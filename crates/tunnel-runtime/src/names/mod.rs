@@ -95,20 +95,22 @@ impl Names {
         let Named { name, result } = named;
         let PeerName { peer, name: shown, .. } = &name;
         let Some(prefix) = config.peer(peer).map(|peer| peer.hop_prefix) else { return };
+        // It may have been taken out meanwhile.
+        let Some(asked) = self.asked.get_mut(&name).filter(|_| config.names.contains(&name)) else { return };
+        let told = format!("{result:?}");
         let outcome = match result {
-            Ok(found) => {
-                let tried: Vec<_> =
-                    found.iter().map(|found| tried(found, peer, prefix.prefix_len(), node, now)).collect();
-                let good = tried.iter().find(|tried| tried.is_ok()).or(tried.first());
-                good.cloned().unwrap_or_else(|| Err("it has nothing".to_owned()))
+            Ok(mut found) => {
+                // One place is remembered: where there are several, each has its turn.
+                found.sort();
+                let first = asked.count as usize % found.len().max(1);
+                found.rotate_left(first);
+                let mut outcomes =
+                    found.iter().map(|found| tried(found, peer, prefix.prefix_len(), node, now));
+                let first = outcomes.next().unwrap_or_else(|| Err("it has nothing".to_owned()));
+                first.or_else(|why| outcomes.find_map(Result::ok).ok_or(why))
             }
             Err(error) => Err(error.to_string()),
         };
-        let told = match &outcome {
-            Ok(place) => place.to_string(),
-            Err(why) => why.clone(),
-        };
-        let asked = self.asked.entry(name.clone()).or_default();
         if asked.told.as_ref() == Some(&told) {
             return;
         }
