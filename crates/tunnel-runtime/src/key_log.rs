@@ -2,6 +2,7 @@
 //!
 //! A thread of its own writes it, so that a slow disk delays no packet. What cannot be written is lost, and said once.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -31,6 +32,8 @@ pub(crate) struct KeyLog {
     /// Dropped, it ends the thread.
     writer: Option<mpsc::SyncSender<Zeroizing<String>>>,
     thread: Option<JoinHandle<()>>,
+    /// Whether it was said that lines were lost for want of room.
+    complained: Cell<bool>,
 }
 
 impl KeyLogFile {
@@ -61,7 +64,7 @@ impl KeyLogFile {
         };
         let thread = std::thread::Builder::new().name("keylog".into()).spawn(write)?;
         node.log_keys(now);
-        Ok(KeyLog { writer: Some(writer), thread: Some(thread) })
+        Ok(KeyLog { writer: Some(writer), thread: Some(thread), complained: Cell::new(false) })
     }
 }
 
@@ -69,7 +72,15 @@ impl KeyLog {
     /// Writes what the node has for it.
     pub(crate) fn take(&self, node: &mut Node) {
         let Some(writer) = &self.writer else { return };
-        std::iter::from_fn(|| node.next_key_log_line()).for_each(|line| drop(writer.try_send(line)));
+        let lines = std::iter::from_fn(|| node.next_key_log_line());
+        let lost = lines.map(|line| writer.try_send(line)).filter(Result::is_err).count();
+        if lost > 0 && !self.complained.replace(true) {
+            warn!(
+                event = "key_log_failed",
+                reason = "too_many",
+                "keys come faster than they can be written: some are not logged; the tunnel goes on"
+            );
+        }
     }
 }
 
