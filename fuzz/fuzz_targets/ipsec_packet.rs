@@ -130,7 +130,7 @@ fuzz_target!(|sent: Vec<(u8, Sent)>| {
                 if !matches!(next_header, 4 | 41 | 50 | 51) && is_short(next_header) {
                     assert_eq!(opened, plain);
                 }
-                assert_eq!(ends.open(sealed).1.marks.authentic, false, "a replay");
+                assert!(!ends.open(sealed).1.marks.authentic, "a replay");
             }
             Sent::Damaged { by, next_header, payload, at, mask } if payload.len() <= 0xff00 && mask != 0 => {
                 let Some(mut sealed) = ends.seal(by, next_header, &payload).1 else { continue };
