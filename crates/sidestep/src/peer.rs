@@ -26,7 +26,7 @@ const OURS: &str = "# Made by `sidestep peer add`; `sidestep peer remove` takes 
 pub(crate) enum PeerCommand {
     /// Add a peer, and have the running daemon take it over
     ///
-    /// It is written to a file of its own in the folder that the configuration includes (`include = ["conf.d/*.toml"]` at its
+    /// It is written to a file of its own in the folder that the configuration includes (`include = ["mt6d0.d/*.toml"]` at its
     /// top). If the whole would not be valid, or the daemon refuses it, nothing has changed.
     #[command(after_help = "Examples:
   sidestep peer add site-b --public-key 7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo= \\
@@ -218,8 +218,9 @@ fn folder(file: &Path) -> Result<PathBuf, Failure> {
     let source = Source::read(file).map_err(|error| not_loaded(file, error))?;
     source.included_folder().ok_or_else(|| {
         let why = format!(
-            "{} includes no folder: write `include = [\"conf.d/*.toml\"]` into its first line, where each peer that is added has a file",
-            file.display()
+            "{} includes no folder: write `include = [\"{}.d/*.toml\"]` into its first line, where each peer that is added has a file",
+            file.display(),
+            file.file_stem().unwrap_or_default().display()
         );
         Failure::Message(why)
     })

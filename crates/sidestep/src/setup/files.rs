@@ -67,7 +67,7 @@ impl Gateway<'_> {
         let on_link = if self.on_link { "on_link          = true\n" } else { "" };
         format!(
             "# Peers are in files of their own there: `sidestep invite`, `sidestep peer add`.\n\
-             include = [\"conf.d/*.toml\"]\n\n\
+             include = [\"{tunnel}.d/*.toml\"]\n\n\
              [node]\nprivate_key_file = \"{tunnel}.key\"\nexternal         = \"{external}\"\nhop_prefix       = \"{hop_prefix}\"\n{on_link}\n\
              [tunnel]\nname      = \"{tunnel}\"\naddresses = [{addresses}]\n"
         )

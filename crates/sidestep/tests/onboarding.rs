@@ -1,0 +1,101 @@
+//! A gateway set up by commands, and what they leave where something is in the way. Nothing runs here; sessions are tried in
+//! crates/acceptance.
+
+use std::fs;
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+/// What `sidestep` says to these arguments and this input, and what it writes goes to `out`.
+fn sidestep_to(out: Stdio, arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_sidestep"))
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(out)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // One that does not read its input may be gone before it is written.
+    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    child.wait_with_output().unwrap()
+}
+
+/// What it prints, where it succeeds.
+fn sidestep(arguments: &[&str]) -> String {
+    let output = sidestep_to(Stdio::piped(), arguments, "");
+    assert!(output.status.success(), "{arguments:?}: {}", stderr(&output));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What it says, where it refuses.
+fn refused(arguments: &[&str]) -> String {
+    let output = sidestep_to(Stdio::piped(), arguments, "");
+    assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+    stderr(&output)
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+/// A folder for configurations, of tunnels that do not run.
+struct Site(tempfile::TempDir);
+
+impl Site {
+    fn new() -> Site {
+        Site(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).to_str().unwrap().to_owned()
+    }
+
+    fn init(&self, tunnel: &str) -> String {
+        let words = ["init", "--tunnel", tunnel, "--external", "lo", "--hop-prefix", "2001:db8:a1::/64"];
+        sidestep(&[&words[..], &["--address", "2001:db8:a::1", "--folder", &self.path("")]].concat())
+    }
+
+    /// The words that invite a site whose prefix and network have this letter.
+    fn invite(config: &str, letter: char) -> Vec<String> {
+        let prefixes = [format!("2001:db8:{letter}1::/64"), format!("2001:db8:{letter}::/64")];
+        let name = format!("site-{letter}");
+        let words = ["invite", &name, "--hop-prefix", &prefixes[0], "--allowed", &prefixes[1], "--as", "site-a"];
+        let more = ["--own", "2001:db8:a::/64", "--config", config];
+        words.iter().chain(&more).map(|word| (*word).to_owned()).collect()
+    }
+
+    fn peers(&self, config: &str) -> Vec<String> {
+        let list = sidestep(&["peer", "list", "--config", config]);
+        list.lines().filter_map(|line| Some(line.split_whitespace().next()?.to_owned())).collect()
+    }
+}
+
+fn words(words: &[String]) -> Vec<&str> {
+    words.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn two_tunnels_in_one_folder_have_peers_of_their_own() {
+    let site = Site::new();
+    let [one, other] = ["pt-one.toml", "pt-two.toml"].map(|file| site.path(file));
+    site.init("pt-one");
+    sidestep(&words(&Site::invite(&one, 'b')));
+    site.init("pt-two");
+    assert_eq!(site.peers(&one), ["site-b"]);
+    assert_eq!(site.peers(&other), [""; 0]);
+    sidestep(&words(&Site::invite(&other, 'b')));
+    sidestep(&["peer", "remove", "site-b", "--config", &one]);
+    assert_eq!((site.peers(&one).len(), site.peers(&other).len()), (0, 1));
+}
+
+#[test]
+fn a_folder_that_two_files_share_stays_where_it_is_written() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    let text = fs::read_to_string(&config).unwrap();
+    fs::write(&config, text.replace("pt-one.d/", "conf.d/")).unwrap();
+    sidestep(&words(&Site::invite(&config, 'b')));
+    assert!(Path::new(&site.path("conf.d/site-b.toml")).exists());
+    assert_eq!(site.peers(&config), ["site-b"]);
+}
