@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
 
@@ -17,15 +17,35 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
+    let (new, file) = write_beside(path, ".new", content)?;
+    std::fs::rename(&new, path)?;
+    Ok(file)
+}
+
+/// Makes a file that is not there yet, for its owner alone: all or nothing, and never in the place of another, nor of a link.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`] where something has its name, also if that came at the same moment.
+pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    // Two processes that make it at once do not write to the same file: the first to give its own that name has it.
+    let (new, _) = write_beside(path, &format!(".{}.new", std::process::id()), content)?;
+    let made = std::fs::hard_link(&new, path);
+    let _ = std::fs::remove_file(&new);
+    made
+}
+
+/// Writes a file with this end of its name beside the one that it is to become.
+fn write_beside(path: &Path, end: &str, content: &[u8]) -> io::Result<(PathBuf, File)> {
     let mut new = path.as_os_str().to_owned();
-    new.push(".new");
+    new.push(end);
     // One that a crash left, or that somebody else has put there: it is not written to.
     let _ = std::fs::remove_file(&new);
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
-    Ok(file)
+    if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
+        let _ = std::fs::remove_file(&new);
+        return Err(error);
+    }
+    Ok((new.into(), file))
 }
 
 /// Reads a file that holds a secret. A file that others than its owner may read, or that belongs to somebody else
@@ -148,6 +168,30 @@ mod tests {
         }
         assert_eq!(std::fs::read_to_string(&other).unwrap(), "precious");
         assert!(!way.exists());
+    }
+
+    #[test]
+    fn a_new_file_takes_no_other_ones_place_and_nothing_that_was_left() {
+        let directory = tempfile::tempdir().unwrap();
+        let names = ["key", "there", "link", "nowhere"];
+        let [path, there, link, nowhere] = names.map(|name| directory.path().join(name));
+        // What a crash has left, open to others.
+        let left = directory.path().join(format!("key.{}.new", std::process::id()));
+        std::fs::write(&left, "old").unwrap();
+        std::fs::set_permissions(&left, Permissions::from_mode(0o644)).unwrap();
+        create(&path, b"secret").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"secret");
+        assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o600);
+
+        std::fs::write(&there, "precious").unwrap();
+        std::os::unix::fs::symlink(&nowhere, &link).unwrap();
+        for taken in [&there, &link] {
+            assert_eq!(create(taken, b"secret").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(std::fs::read(&there).unwrap(), b"precious");
+        assert!(!nowhere.exists());
+        let entries = std::fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(entries, 3, "nothing is left beside them");
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! `peer`: peers added, removed and listed without an editor. Each that is added has a file of its own, in a folder that the
 //! configuration includes; what would not be a valid configuration, or what the daemon refuses, is taken back.
 
-use std::fs::{self, DirBuilder, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder};
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -248,21 +248,9 @@ pub(crate) fn text(options: &AddOptions) -> String {
 
 /// Writes a file that is not there yet, for its owner alone: whole, or not at all.
 pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    if path.exists() {
-        return Err(Failure::Message(format!("{} exists already", path.display())));
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary = path.with_file_name(format!(".{name}.new"));
-    let write = || {
-        let mut file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&temporary)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)
-    };
-    write().map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        about(path, &error)
+    linux::file::create(path, text.as_bytes()).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => Failure::Message(format!("{} exists already", path.display())),
+        _ => about(path, &error),
     })
 }
 

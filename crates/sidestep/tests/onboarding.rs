@@ -99,3 +99,31 @@ fn a_folder_that_two_files_share_stays_where_it_is_written() {
     assert!(Path::new(&site.path("conf.d/site-b.toml")).exists());
     assert_eq!(site.peers(&config), ["site-b"]);
 }
+
+#[test]
+fn a_peer_that_two_add_at_once_is_the_one_of_one_of_them() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    let keys: Vec<String> = (0..8).map(|_| public_key()).collect();
+    let adders = keys.iter().map(|key| {
+        let words = ["peer", "add", "site-b", "--public-key", key, "--hop-prefix", "2001:db8:b1::/64"];
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sidestep"));
+        command.args(words).args(["--allowed", "2001:db8:b::/64", "--config", &config]);
+        command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    });
+    // All begin before the first is waited for.
+    let adders: Vec<_> = adders.collect();
+    let added = adders.into_iter().map(|mut adder| adder.wait().unwrap().success());
+    let added: Vec<bool> = added.collect();
+    assert_eq!(added.iter().filter(|added| **added).count(), 1, "{added:?}");
+    let text = fs::read_to_string(site.path("pt-one.d/site-b.toml")).unwrap();
+    let first = added.iter().position(|added| *added).unwrap();
+    assert!(text.contains(&keys[first]), "{text}");
+    assert_eq!(fs::read_dir(site.path("pt-one.d")).unwrap().count(), 1);
+}
+
+fn public_key() -> String {
+    let public = sidestep_to(Stdio::piped(), &["pubkey"], &sidestep(&["genkey"]));
+    String::from_utf8(public.stdout).unwrap().trim().to_owned()
+}
