@@ -163,14 +163,21 @@ fn remove(name: &str, file: &Path) -> Result<(), Failure> {
         return Err(Failure::Message(format!("there is no peer {name} (sidestep peer list)")));
     }
     let path = folder(file).map(|folder| folder.join(format!("{name}.toml"))).ok();
-    let ours = path.filter(|path| fs::read_to_string(path).is_ok_and(|text| text.starts_with(OURS)));
-    let Some(path) = ours else {
+    let ours = path.and_then(|path| Some((fs::read_to_string(&path).ok()?, path)));
+    let Some((text, path)) = ours.filter(|(text, _)| text.starts_with(OURS)) else {
         let why = format!(
             "{name} was not added by `sidestep peer add`: take its [[peer]] out of {} or what it includes, then `sidestep reload`",
             file.display()
         );
         return Err(Failure::Message(why));
     };
+    if !is_alone(&text, name) {
+        let why = format!(
+            "{} is not about {name} alone: take its [[peer]] out by hand, there or where it stands, then `sidestep reload`",
+            path.display()
+        );
+        return Err(Failure::Message(why));
+    }
     // Hidden files are not included.
     let aside = path.with_file_name(format!(".{name}.removed"));
     fs::rename(&path, &aside).map_err(|error| about(&path, &error))?;
@@ -192,6 +199,14 @@ fn remove(name: &str, file: &Path) -> Result<(), Failure> {
             Err(error.into())
         }
     }
+}
+
+/// Whether the peer of this name is all that there is in the text: with the file nothing else goes.
+fn is_alone(text: &str, name: &str) -> bool {
+    let Ok(table) = text.parse::<toml::Table>() else { return false };
+    let peers = table.get("peer").and_then(toml::Value::as_array);
+    let is_named = |peer: &toml::Value| peer.get("name").and_then(toml::Value::as_str) == Some(name);
+    table.len() == 1 && peers.is_some_and(|peers| peers.len() == 1 && peers.iter().all(is_named))
 }
 
 fn list(config: &TunnelConfig, json: bool) -> Result<(), Failure> {
@@ -266,4 +281,22 @@ fn reload(tunnel: &TunnelConfig) -> Result<String, Error> {
 
 fn about(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Message(format!("{}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_is_alone_in_its_file_or_not() {
+        let one = format!("{OURS}\n[[peer]]\nname = \"b\"\n");
+        assert!(is_alone(&one, "b"));
+        assert!(!is_alone(&one, "c"));
+        for more in
+            ["[[peer]]\nname = \"c\"\n", "[[peer]]\nname = \"b\"\n", "[[script]]\nfile = \"x\"\n", "x = ["]
+        {
+            assert!(!is_alone(&format!("{one}{more}"), "b"), "{more}");
+        }
+        assert!(!is_alone(OURS, "b"));
+    }
 }

@@ -59,7 +59,8 @@ impl Site {
     fn invite(config: &str, letter: char) -> Vec<String> {
         let prefixes = [format!("2001:db8:{letter}1::/64"), format!("2001:db8:{letter}::/64")];
         let name = format!("site-{letter}");
-        let words = ["invite", &name, "--hop-prefix", &prefixes[0], "--allowed", &prefixes[1], "--as", "site-a"];
+        let words =
+            ["invite", &name, "--hop-prefix", &prefixes[0], "--allowed", &prefixes[1], "--as", "site-a"];
         let more = ["--own", "2001:db8:a::/64", "--config", config];
         words.iter().chain(&more).map(|word| (*word).to_owned()).collect()
     }
@@ -121,6 +122,32 @@ fn a_peer_that_two_add_at_once_is_the_one_of_one_of_them() {
     let first = added.iter().position(|added| *added).unwrap();
     assert!(text.contains(&keys[first]), "{text}");
     assert_eq!(fs::read_dir(site.path("pt-one.d")).unwrap().count(), 1);
+}
+
+#[test]
+fn who_was_not_named_is_not_removed() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    for letter in ['b', 'c'] {
+        sidestep(&words(&Site::invite(&config, letter)));
+    }
+    let [b, c] = ["site-b", "site-c"].map(|name| site.path(&format!("pt-one.d/{name}.toml")));
+    let [of_b, of_c] = [&b, &c].map(|file| fs::read_to_string(file).unwrap());
+    // Somebody has put both into one file, or has given each the other's name.
+    let both = format!("{of_b}{}", of_c.split_once('\n').unwrap().1);
+    for (b_has, c_has) in [(both.as_str(), ""), (&of_c, &of_b)] {
+        fs::write(&b, b_has).unwrap();
+        fs::write(&c, c_has).unwrap();
+        let said = refused(&["peer", "remove", "site-b", "--config", &config]);
+        assert!(said.contains("pt-one.d/site-b.toml"), "{said}");
+        assert_eq!(site.peers(&config).len(), 2);
+        assert_eq!(fs::read_to_string(&b).unwrap(), b_has);
+    }
+    fs::write(&b, &of_b).unwrap();
+    fs::write(&c, &of_c).unwrap();
+    sidestep(&["peer", "remove", "site-b", "--config", &config]);
+    assert_eq!(site.peers(&config), ["site-c"]);
 }
 
 fn public_key() -> String {
