@@ -96,8 +96,8 @@ impl PeerCommand {
     /// Does it.
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self {
-            PeerCommand::Add(options) => add(&options)?,
-            PeerCommand::Remove { name, file } => remove(&name, &file.path()?)?,
+            PeerCommand::Add(options) => print(add(&options)?)?,
+            PeerCommand::Remove { name, file } => print(remove(&name, &file.path()?)?)?,
             PeerCommand::List { file, json } => list(&load_tunnel(&file.path()?)?, json)?,
         }
         Ok(ExitCode::SUCCESS)
@@ -111,8 +111,8 @@ impl FileOption {
     }
 }
 
-/// Adds one.
-pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
+/// Adds one; what to say of it.
+pub(crate) fn add(options: &AddOptions) -> Result<String, Failure> {
     let file = options.file.path()?;
     let before = load_tunnel(&file)?;
     let name = &options.name;
@@ -139,7 +139,7 @@ pub(crate) fn add(options: &AddOptions) -> Result<(), Failure> {
         return Err(Failure::Message(format!("{} does not include {}", file.display(), path.display())));
     };
     match reload(&tunnel) {
-        Ok(told) => print(format_args!("{}: {name} is added{told}\n", path.display())),
+        Ok(told) => Ok(format!("{}: {name} is added{told}\n", path.display())),
         Err(error) => {
             undo()?;
             Err(error.into())
@@ -157,7 +157,8 @@ pub(crate) fn check_name(name: &str) -> Result<(), Failure> {
     Err(Failure::Message(why))
 }
 
-fn remove(name: &str, file: &Path) -> Result<(), Failure> {
+/// Removes one that was added; what to say of it.
+pub(crate) fn remove(name: &str, file: &Path) -> Result<String, Failure> {
     let config = load_tunnel(file)?;
     if !config.peers.iter().any(|peer| peer.name == name) {
         return Err(Failure::Message(format!("there is no peer {name} (sidestep peer list)")));
@@ -192,7 +193,7 @@ fn remove(name: &str, file: &Path) -> Result<(), Failure> {
     match reload(&after) {
         Ok(told) => {
             fs::remove_file(&aside).map_err(|error| about(&aside, &error))?;
-            print(format_args!("{}: {name} is removed{told}\n", path.display()))
+            Ok(format!("{}: {name} is removed{told}\n", path.display()))
         }
         Err(error) => {
             undo()?;

@@ -150,6 +150,27 @@ fn who_was_not_named_is_not_removed() {
     assert_eq!(site.peers(&config), ["site-c"]);
 }
 
+#[test]
+fn an_invitation_that_cannot_be_written_leaves_no_peer() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    let invite = Site::invite(&config, 'b');
+    let full = || Stdio::from(fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
+    let nobody = || Stdio::from(std::io::pipe().unwrap().1);
+    for (out, why) in
+        [(full(), "No space left"), (nobody(), "nobody reads it"), (Stdio::null(), "nobody would read")]
+    {
+        let output = sidestep_to(out, &words(&invite), "");
+        assert_eq!(output.status.code(), Some(1), "{why}");
+        assert!(stderr(&output).contains(why), "{}", stderr(&output));
+        assert_eq!(site.peers(&config), [""; 0], "{why}");
+    }
+    // Nothing is in the way of another try.
+    sidestep(&words(&invite));
+    assert_eq!(site.peers(&config), ["site-b"]);
+}
+
 fn public_key() -> String {
     let public = sidestep_to(Stdio::piped(), &["pubkey"], &sidestep(&["genkey"]));
     String::from_utf8(public.stdout).unwrap().trim().to_owned()

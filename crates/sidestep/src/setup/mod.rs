@@ -4,8 +4,11 @@ mod files;
 mod invitation;
 mod machine;
 
+use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
 use std::net::IpAddr;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -190,6 +193,12 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         || std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned();
     let own_name = options.own_name.clone().unwrap_or_else(host_name);
     peer::check_name(&own_name)?;
+    if !is_kept()? {
+        return Err(Failure::Message(
+            "nobody would read the invitation, which cannot be had again: let it go to a terminal or a file"
+                .into(),
+        ));
+    }
     let key = new_private()?;
     let invitation = Invitation {
         name: options.name.clone(),
@@ -202,26 +211,43 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         peer_networks: own,
         expires: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()) + GOOD_FOR,
     };
-    peer::add(&AddOptions {
+    let added = peer::add(&AddOptions {
         name: options.name.clone(),
         public_key: key.1.clone(),
         hop_prefix: options.hop_prefix,
         allowed: options.allowed.clone(),
         keepalive: Some(KEEPALIVE.to_owned()),
         preshared_key_file: None,
-        file: peer::FileOption { config: Some(file) },
+        file: peer::FileOption { config: Some(file.clone()) },
     })?;
     let text = invitation.to_text();
-    print(format_args!(
-        "\nRun this at {}, within a day (it holds its key: send it as you would send a password):\n\n",
-        options.name
-    ))?;
-    print(format_args!("sidestep join {}\n", *text))?;
-    if !options.no_qr && io::stdout().is_terminal() {
-        let code = QrCode::new(text.as_bytes()).map_err(|error| Failure::Message(error.to_string()))?;
-        print(format_args!("\n{}\n", code.render::<Dense1x2>().build()))?;
+    let mut page = Zeroizing::new(format!(
+        "{added}\nRun this at {}, within a day (it holds its key: send it as you would send a password):\n\nsidestep join {}\n",
+        options.name, *text
+    ));
+    // One that is too long for a code can still be pasted.
+    let code = QrCode::new(text.as_bytes()).ok();
+    if let Some(code) = code.filter(|_| !options.no_qr && io::stdout().is_terminal()) {
+        *page += &format!("\n{}\n", code.render::<Dense1x2>().build());
     }
-    Ok(())
+    print(&*page).map_err(|failure| {
+        let why = match failure {
+            Failure::ClosedOutput => "nobody reads it".to_owned(),
+            failure => failure.to_string(),
+        };
+        // A peer whose key nobody has is of no use.
+        let outcome = match peer::remove(&options.name, &file) {
+            Ok(_) => format!("so {} is not added", options.name),
+            Err(error) => format!("and {} cannot be removed again: {error}", options.name),
+        };
+        Failure::Message(format!("the invitation is lost ({why}), {outcome}"))
+    })
+}
+
+/// Whether what is printed is not thrown away at once. /dev/null also stands in for an output that was closed before.
+fn is_kept() -> io::Result<bool> {
+    let output = File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?;
+    Ok(!output.file_type().is_char_device() || output.rdev() != std::fs::metadata("/dev/null")?.rdev())
 }
 
 /// `join`.
@@ -257,13 +283,12 @@ pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
         preshared_key_file: None,
         file: peer::FileOption { config: Some(file.clone()) },
     });
-    if let Err(error) = added {
+    let added = added.inspect_err(|_| {
         let _ = std::fs::remove_file(&file);
         let _ = std::fs::remove_file(file.with_extension("key"));
-        return Err(error);
-    }
+    })?;
     print(format_args!(
-        "{} is written: this is {}, and {external} faces the Internet.\n{}",
+        "{added}{} is written: this is {}, and {external} faces the Internet.\n{}",
         file.display(),
         invitation.name,
         next_steps(&file, &external, invitation.hop_prefix, false),
