@@ -171,6 +171,22 @@ fn an_invitation_that_cannot_be_written_leaves_no_peer() {
     assert_eq!(site.peers(&config), ["site-b"]);
 }
 
+#[test]
+fn a_site_joins_with_what_was_written() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    let written = sidestep(&words(&Site::invite(&config, 'b')));
+    // The key is on the line to paste, not on the one to run.
+    assert!(written.contains("\n    sidestep join -\n\nsidestep1-"), "{written}");
+    let of_b = ["join", "-", "--tunnel", "pt-two", "--external", "lo", "--folder", &site.path("b")];
+    let output = sidestep_to(Stdio::piped(), &of_b, &written);
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert_eq!(site.peers(&site.path("b/pt-two.toml")), ["site-a"]);
+    let output = sidestep_to(Stdio::piped(), &of_b, "Dear colleague,\n\nI have lost it.\n");
+    assert!(stderr(&output).contains("this is no invitation"), "{}", stderr(&output));
+}
+
 fn public_key() -> String {
     let public = sidestep_to(Stdio::piped(), &["pubkey"], &sidestep(&["genkey"]));
     String::from_utf8(public.stdout).unwrap().trim().to_owned()

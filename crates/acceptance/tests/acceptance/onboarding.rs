@@ -62,7 +62,7 @@ fn init_invite_and_join_make_a_session() {
         ],
     );
     assert!(said.contains("has taken it over"), "{said}");
-    let string = said.lines().find_map(|line| line.strip_prefix("sidestep join ")).expect("an invitation");
+    let string = said.lines().find(|line| line.starts_with("sidestep1-")).expect("an invitation");
     let said = sidestep(Node::GatewayB, &["join", string, "--folder", &folders[1], "--tunnel", &tunnels[1]]);
     assert!(said.contains("this is site-b"), "{said}");
     let _b = start(&lab, Node::GatewayB, &files[1], &folders[1]);

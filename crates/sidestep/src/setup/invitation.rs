@@ -4,6 +4,7 @@
 //! made by the site that invites: so one string makes both ends right, and whoever reads it can be that site. It is a secret
 //! until it was used, and good for a day; `join` of another machine with the same string would contend for the same identity.
 
+use std::io::{self, BufRead};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -16,6 +17,8 @@ use zeroize::Zeroizing;
 /// What every invitation begins with; another form has another number.
 const BEGIN: &str = "sidestep1-";
 const SUM: usize = 4;
+/// What is read of a text that has one, in bytes.
+const LONGEST: u64 = 64 * 1024;
 /// How long it is good for, in seconds.
 pub(super) const GOOD_FOR: u64 = 24 * 3600;
 
@@ -70,6 +73,35 @@ impl Invitation {
         Zeroizing::new(format!("{BEGIN}{}", URL_SAFE_NO_PAD.encode(&*bytes)))
     }
 
+    /// Reads one out of what `invite` has written, or a mail: the word that it begins with and what is after that, over line
+    /// breaks that have come into it, until it is complete or a line is empty. What is typed on a terminal also ends by an
+    /// empty line before it.
+    pub(super) fn read(
+        input: impl BufRead,
+        is_typed: bool,
+        now: SystemTime,
+    ) -> io::Result<Result<Self, Refusal>> {
+        let mut input = input.take(LONGEST);
+        let mut found = Zeroizing::new(String::new());
+        loop {
+            let mut bytes = Zeroizing::new(Vec::new());
+            let is_end = input.read_until(b'\n', &mut bytes)? == 0;
+            let line = String::from_utf8_lossy(&bytes);
+            let has_begun = !found.is_empty();
+            match line.split_whitespace().find(|word| is_begin(word)) {
+                _ if has_begun => *found += &line,
+                Some(word) => *found += word,
+                None => {}
+            }
+            let read = Self::from_text(&found, now);
+            let is_complete = !matches!(read, Err(Refusal::Other | Refusal::Damaged));
+            let is_gap = line.trim().is_empty() && (has_begun || is_typed);
+            if is_end || is_gap || is_complete {
+                return Ok(read);
+            }
+        }
+    }
+
     /// Reads one, whatever white space has come into it.
     pub(super) fn from_text(text: &str, now: SystemTime) -> Result<Self, Refusal> {
         let text = Zeroizing::new(text.split_whitespace().collect::<String>());
@@ -86,6 +118,13 @@ impl Invitation {
         let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         if now > invitation.expires { Err(Refusal::Expired) } else { Ok(invitation) }
     }
+}
+
+/// Whether a word is the beginning of an invitation, perhaps of another version.
+fn is_begin(word: &str) -> bool {
+    let rest = word.strip_prefix("sidestep").unwrap_or_default();
+    let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+    after.len() < rest.len() && after.starts_with('-')
 }
 
 #[cfg(test)]
@@ -134,10 +173,42 @@ mod tests {
         assert_eq!(of(""), Refusal::Other);
     }
 
+    #[test]
+    fn it_is_read_out_of_what_is_around_it() {
+        let text = invitation().to_text();
+        let read = |around: &str, is_typed| {
+            let mut input = around.as_bytes();
+            let read = Invitation::read(&mut input, is_typed, at(5)).unwrap();
+            (read, String::from_utf8(input.to_vec()).unwrap())
+        };
+        let found = || Ok(invitation());
+        // As `invite` writes it, in one line with the command, and broken by a mail's program.
+        let before = "sidestep2.d/site-b.toml: site-b is added\n\nRun this:\n\n    sidestep join -\n\n";
+        let (one, two) = text.split_at(76);
+        for of in [text.to_string(), format!("sidestep join {}", *text), format!("{one}\n{two}")] {
+            for after in ["", "\n", "\n\nRegards\n"] {
+                assert_eq!(read(&format!("{before}{of}{after}"), false).0, found(), "{of}{after}");
+            }
+        }
+        // Typed, it ends with Enter; what comes after that is for the shell.
+        assert_eq!(read(&format!("{}\nls\n", *text), true), (found(), "ls\n".to_owned()));
+        assert_eq!(read(&format!("{one}\n{two}\nls\n"), true), (found(), "ls\n".to_owned()));
+        assert_eq!(read("\nls\n", true), (Err(Refusal::Other), "ls\n".to_owned()));
+        // What is not complete ends at an empty line, and with the input.
+        let cut = &text[..text.len() - 9];
+        assert_eq!(read(&format!("{cut}\n\nls\n"), true), (Err(Refusal::Damaged), "ls\n".to_owned()));
+        assert_eq!(read(&format!("{before}{cut}\nRegards\n"), false).0, Err(Refusal::Damaged));
+        assert_eq!(read(before, false).0, Err(Refusal::Other));
+        assert_eq!(read("sidestep2-abc\n", false).0, Err(Refusal::Version));
+        let endless = Invitation::read(io::BufReader::new(io::repeat(b'x')), false, at(5));
+        assert_eq!(endless.unwrap(), Err(Refusal::Other));
+    }
+
     proptest! {
         #[test]
         fn arbitrary_text(text in ".{0,200}", tail in "[A-Za-z0-9_-]{0,400}") {
             let _ = Invitation::from_text(&text, at(0));
+            let _ = Invitation::read(format!("{text}\n{BEGIN}{tail}").as_bytes(), false, at(0));
             let _ = Invitation::from_text(&format!("{BEGIN}{tail}"), at(0));
         }
     }

@@ -97,10 +97,13 @@ pub(crate) struct InviteOptions {
 }
 
 /// Join a site that has sent an invitation: write key, configuration and peer
+///
+/// An invitation holds a key: with `-` it is neither in the shell's history nor in the list of processes.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  sidestep join sidestep1-…\n  sidestep join - < invitation.txt")]
+#[command(after_help = "Examples:\n  sidestep join -                     # paste it, then Enter\n  \
+                        sidestep join - < invitation.txt    # what `sidestep invite` has written, or a mail that has it")]
 pub(crate) struct JoinOptions {
-    /// What `sidestep invite` has printed; `-` reads it from standard input
+    /// What `sidestep invite` has printed, beginning with sidestep1-; `-` reads it from standard input
     invitation: String,
     #[command(flatten)]
     place: Place,
@@ -222,7 +225,8 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
     })?;
     let text = invitation.to_text();
     let mut page = Zeroizing::new(format!(
-        "{added}\nRun this at {}, within a day (it holds its key: send it as you would send a password):\n\nsidestep join {}\n",
+        "{added}\nRun this at {}, within a day, and paste what follows it, which holds the site's key (send it as you would send \
+         a password):\n\n    sidestep join -\n\n{}\n",
         options.name, *text
     ));
     // One that is too long for a code can still be pasted.
@@ -252,14 +256,18 @@ fn is_kept() -> io::Result<bool> {
 
 /// `join`.
 pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
-    let mut text = Zeroizing::new(options.invitation.clone());
-    if *text == "-" {
-        text.clear();
-        io::stdin().lock().read_line(&mut text).map_err(|error| Failure::Message(error.to_string()))?;
-    }
-    let words = Zeroizing::new(text.replace("sidestep join ", ""));
-    let invitation =
-        Invitation::from_text(&words, SystemTime::now()).map_err(|why| Failure::Message(why.to_string()))?;
+    let now = SystemTime::now();
+    let invitation = if options.invitation == "-" {
+        let is_terminal = io::stdin().is_terminal();
+        if is_terminal {
+            print("Paste the invitation, then Enter:\n")?;
+        }
+        Invitation::read(io::stdin().lock(), is_terminal, now)
+            .map_err(|error| Failure::Message(format!("cannot read standard input: {error}")))?
+    } else {
+        Invitation::from_text(&options.invitation.replace("sidestep join ", ""), now)
+    };
+    let invitation = invitation?;
     let _: PrivateKey = invitation
         .key
         .parse()
