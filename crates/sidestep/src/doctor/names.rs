@@ -4,12 +4,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::{PeerName, TunnelConfig};
 use control::tunnel_status::{State, Status};
-use mt6d::keys::PairKeys;
 use mt6d::record::{Record, RecordError};
 use tunnel_runtime::names::message::Found;
 use tunnel_runtime::names::{LookupError, kind_of, lookup, prefix_of};
 
 use super::finding::Finding;
+use crate::seal::pairs_of_keys;
 
 /// Looks up the names of peers, or of this one.
 pub(super) fn look(
@@ -75,9 +75,7 @@ fn place(found: &Found, name: &PeerName, config: &TunnelConfig) -> Result<ipnet:
         Found::Address(address) => Ok(prefix_of(*address, peer.hop_prefix.prefix_len())),
         Found::Text(text) => {
             let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
-            // With either of its keys, while it changes them.
-            let opened = [peer.next_key, Some(peer.public_key)].into_iter().flatten().map(|key| {
-                let keys = PairKeys::derive(&config.node.private_key, &key, peer.preshared_key.as_ref());
+            let opened = pairs_of_keys(config, peer).map(|keys| {
                 Record::open(text, &keys.map_err(|_| RecordError::Foreign)?, 0, now)
                     .map(|record| record.place)
             });
