@@ -57,8 +57,14 @@ fn random() -> Result<Zeroizing<[u8; 32]>, Failure> {
     Ok(bytes)
 }
 
-/// Prints a secret, and warns if it goes to a file that others can read.
+/// Prints a secret.
 fn print_secret(key: &str) -> Result<(), Failure> {
+    warn_if_open();
+    print(format_args!("{key}\n"))
+}
+
+/// Warns if what is printed goes to a file that others can read.
+pub(crate) fn warn_if_open() {
     let metadata = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
     if metadata.is_ok_and(|m| m.is_file() && m.permissions().mode() & 0o077 != 0) {
         let _ = writeln!(
@@ -67,7 +73,6 @@ fn print_secret(key: &str) -> Result<(), Failure> {
              run chmod 600 on it, and next time `umask 077` first"
         );
     }
-    print(format_args!("{key}\n"))
 }
 
 #[cfg(test)]

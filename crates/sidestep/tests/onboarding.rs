@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -166,8 +167,11 @@ fn an_invitation_that_cannot_be_written_leaves_no_peer() {
         assert!(stderr(&output).contains(why), "{}", stderr(&output));
         assert_eq!(site.peers(&config), [""; 0], "{why}");
     }
-    // Nothing is in the way of another try.
-    sidestep(&words(&invite));
+    // Nothing is in the way of another try, here into a file that others may read.
+    let open = fs::File::create(site.path("invitation.txt")).unwrap();
+    open.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
+    let output = sidestep_to(Stdio::from(open), &words(&invite), "");
+    assert!(stderr(&output).contains("others can read the file"), "{}", stderr(&output));
     assert_eq!(site.peers(&config), ["site-b"]);
 }
 

@@ -24,7 +24,7 @@ use crate::load::{load_tunnel, only_tunnel};
 use crate::peer::{self, AddOptions};
 use crate::place;
 use crate::terminal::print;
-use crate::tunnel_keys::new_private;
+use crate::tunnel_keys::{new_private, warn_if_open};
 use files::{Gateway, next_steps};
 use invitation::{GOOD_FOR, Invitation};
 
@@ -225,8 +225,8 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
     })?;
     let text = invitation.to_text();
     let mut page = Zeroizing::new(format!(
-        "{added}\nRun this at {}, within a day, and paste what follows it, which holds the site's key (send it as you would send \
-         a password):\n\n    sidestep join -\n\n{}\n",
+        "{added}\nRun this at {}, within a day, and paste the line below, which holds the site's key (send it as you would send a \
+         password):\n\n    sidestep join -\n\n{}\n",
         options.name, *text
     ));
     // One that is too long for a code can still be pasted.
@@ -234,6 +234,7 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
     if let Some(code) = code.filter(|_| !options.no_qr && io::stdout().is_terminal()) {
         *page += &format!("\n{}\n", code.render::<Dense1x2>().build());
     }
+    warn_if_open();
     print(&*page).map_err(|failure| {
         let why = match failure {
             Failure::ClosedOutput => "nobody reads it".to_owned(),
