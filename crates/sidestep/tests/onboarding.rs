@@ -56,6 +56,11 @@ impl Site {
         sidestep(&[&words[..], &["--address", "2001:db8:a::1", "--folder", &self.path("")]].concat())
     }
 
+    /// The words of `init` with these of its options.
+    fn init_with(&self, external: &str, hop_prefix: &str) -> String {
+        refused(&["init", "--external", external, "--hop-prefix", hop_prefix, "--folder", &self.path("")])
+    }
+
     /// The words that invite a site whose prefix and network have this letter.
     fn invite(config: &str, letter: char) -> Vec<String> {
         let prefixes = [format!("2001:db8:{letter}1::/64"), format!("2001:db8:{letter}::/64")];
@@ -194,4 +199,14 @@ fn a_site_joins_with_what_was_written() {
 fn public_key() -> String {
     let public = sidestep_to(Stdio::piped(), &["pubkey"], &sidestep(&["genkey"]));
     String::from_utf8(public.stdout).unwrap().trim().to_owned()
+}
+
+#[test]
+fn init_refuses_what_cannot_work_on_this_machine_and_writes_nothing() {
+    let site = Site::new();
+    let said = site.init_with("nowhere0", "2001:db8:a1::/64");
+    assert!(said.contains("there is no interface nowhere0: there are lo"), "{said}");
+    let said = site.init_with("lo", "::/96");
+    assert!(said.contains("is a network of this machine, which is ::1 at lo"), "{said}");
+    assert_eq!(fs::read_dir(site.path("")).unwrap().count(), 0);
 }

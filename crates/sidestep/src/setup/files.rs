@@ -6,9 +6,10 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv6Net;
+use tunnel_runtime::obstacles;
 
 use crate::failure::Failure;
-use crate::load::not_loaded;
+use crate::load::{load_tunnel, not_loaded};
 use crate::peer::write_new;
 
 /// What a new gateway is.
@@ -75,7 +76,15 @@ impl Gateway<'_> {
 }
 
 /// What is left to be done on this machine and its router, as commands.
-pub(super) fn next_steps(file: &Path, external: &str, hop_prefix: Ipv6Net, on_link: bool) -> String {
+///
+/// # Errors
+/// Where the file that was written cannot be read.
+pub(super) fn next_steps(
+    file: &Path,
+    external: &str,
+    hop_prefix: Ipv6Net,
+    on_link: bool,
+) -> Result<String, Failure> {
     let name = file.file_stem().unwrap_or_default().to_string_lossy();
     let mut text = String::new();
     if !on_link {
@@ -84,8 +93,13 @@ pub(super) fn next_steps(file: &Path, external: &str, hop_prefix: Ipv6Net, on_li
              To see whether it does: tcpdump -ni {external} dst net {hop_prefix}, and ping one of its addresses from elsewhere.\n"
         );
     }
+    let obstacles = obstacles::find(&load_tunnel(file)?, false);
+    if !obstacles.is_empty() {
+        text += "\nWhat is in the way on this machine:\n";
+        obstacles.iter().for_each(|found| text += &format!("    {}\n", found.says));
+    }
     text += &format!(
         "\nStart it, now and at each boot:\n    systemctl enable --now sidestep@{name}\nIf something does not work:\n    sidestep doctor\n"
     );
-    text
+    Ok(text)
 }

@@ -111,9 +111,17 @@ pub(crate) struct JoinOptions {
 
 impl Place {
     fn external(&self) -> Result<String, Failure> {
-        self.external.clone().or_else(machine::external).ok_or_else(|| {
+        if let Some(name) = &self.external {
+            return match machine::missing(name) {
+                None => Ok(name.clone()),
+                Some(others) => {
+                    Err(Failure::Message(format!("there is no interface {name}: there are {others}")))
+                }
+            };
+        }
+        machine::external().ok_or_else(|| {
             Failure::Message(
-                "this machine has no default route: name the interface towards the Internet with --external"
+                "this machine has no IPv6 default route: name the interface towards the Internet with --external"
                     .into(),
             )
         })
@@ -136,6 +144,12 @@ pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
         Some(prefix) => prefix,
         None => ask(&external)?,
     };
+    if let Some((interface, address)) = machine::within(hop_prefix).filter(|_| !options.on_link) {
+        return Err(Failure::Message(format!(
+            "{hop_prefix} is a network of this machine, which is {address} at {interface}: name a prefix that is routed here and used for \
+             nothing else, or say --on-link"
+        )));
+    }
     let key = new_private()?;
     let gateway = Gateway {
         tunnel: &options.place.tunnel,
@@ -151,7 +165,7 @@ pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
          sidestep invite NAME --hop-prefix ITS_PREFIX --allowed ITS_NETWORK\n",
         file.display(),
         key.1,
-        next_steps(&file, &external, hop_prefix, options.on_link),
+        next_steps(&file, &external, hop_prefix, options.on_link)?,
     ))
 }
 
@@ -300,6 +314,6 @@ pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
         "{added}{} is written: this is {}, and {external} faces the Internet.\n{}",
         file.display(),
         invitation.name,
-        next_steps(&file, &external, invitation.hop_prefix, false),
+        next_steps(&file, &external, invitation.hop_prefix, false)?,
     ))
 }
