@@ -162,10 +162,7 @@ impl Daemon {
             ("[node] external", new.node.external == old.node.external),
             (
                 "[node] private_key, unless the one before is previous_private_key,",
-                [Some(&new.node.private_key), new.node.previous_key.as_ref()]
-                    .into_iter()
-                    .flatten()
-                    .any(|key| key.as_bytes() == old.node.private_key.as_bytes()),
+                keeps_a_key(&old.node, &new.node),
             ),
         ];
         if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
@@ -180,6 +177,13 @@ impl Daemon {
         self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
         Ok(std::mem::replace(&mut self.config, *new))
     }
+}
+
+/// Whether a key that peers know stays: the private one goes on beside another, or the one before it is back in its place.
+fn keeps_a_key(old: &config::Node, new: &config::Node) -> bool {
+    let is_back = old.previous_key.iter().any(|key| key.as_bytes() == new.private_key.as_bytes());
+    let mut keys = [Some(&new.private_key), new.previous_key.as_ref()].into_iter().flatten();
+    is_back || keys.any(|key| key.as_bytes() == old.private_key.as_bytes())
 }
 
 /// The time in which a change is to be confirmed, if who has asked for it wants that.

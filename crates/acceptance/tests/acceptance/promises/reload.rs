@@ -146,6 +146,15 @@ fn a_gateway_changes_its_key_and_no_packet_is_lost() {
     let refused = String::from_utf8_lossy(&reload(&mut lab, Site::A).stderr).into_owned();
     assert!(refused.contains("previous_private_key"), "{refused}");
     edit(&mut lab, Site::A, |_| replaced(&before, true));
+    // While nobody has confirmed the new one it can be taken back.
+    let shown = |lab: &Lab| lab.show(Site::A).expect("a status")["public_key"].clone();
+    let old = shown(&lab);
+    let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+    let words = ["reload", "--confirm", "1s", "--socket", &socket];
+    let answer = Command::new(lab.program()).args(words).output().expect("sidestep reload");
+    assert!(answer.status.success(), "{}", String::from_utf8_lossy(&answer.stderr));
+    assert_eq!(shown(&lab), public.as_str());
+    wait_until("the old key", || shown(&lab) == old);
     assert!(reload(&mut lab, Site::A).status.success(), "the old key is kept");
 
     let of = |lab: &Lab, site, key: &str| scene::peer(lab, site)["session"][key].as_str().map(str::to_owned);
