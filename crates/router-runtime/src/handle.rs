@@ -87,11 +87,6 @@ impl RouterHandle {
         result.recv().unwrap_or(Err(Error::Ended))
     }
 
-    /// The configuration from before, without waiting for it.
-    pub fn put_back(&self, gateway: Box<RouterConfig>) {
-        self.send(Command::Reload(gateway, channel().0));
-    }
-
     fn send(&self, command: Command) {
         // It ends only at its command, or has said why.
         let _ = self.commands.send(command);

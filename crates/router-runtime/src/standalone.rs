@@ -63,10 +63,12 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
             None => {}
         }
         match unconfirmed.expired() {
-            Some(Some(before)) => {
-                warn!(event = "taken_back", "{}", taken_back(&options.file));
-                running.handle().put_back(before);
-            }
+            Some(Some(before)) => match running.handle().reload(before) {
+                Ok(_) => warn!(event = "taken_back", "{}", taken_back(&options.file)),
+                Err(why) => {
+                    warn!("nobody has confirmed the configuration, but it cannot be taken back: {why}");
+                }
+            },
             Some(None) => break Err(Error::NotConfirmed),
             None => {}
         }

@@ -118,7 +118,7 @@ struct Daemon {
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     status_request: Option<StatusRequest>,
-    /// Whether the configuration is being read again, and who has asked for that since; see [`Daemon::reload`].
+    /// Whether another configuration is being taken, and who has asked for that since; see [`Daemon::reload`].
     reloading: bool,
     reload_again: Vec<Option<Call>>,
     /// A client has asked for the end.
@@ -136,6 +136,14 @@ struct Daemon {
 struct Before {
     tunnel: Box<TunnelConfig>,
     router: Option<Box<config::RouterConfig>>,
+}
+
+/// Why another configuration is to be in force.
+enum Cause {
+    /// Its file is to be read again, and who has asked for that; nobody, if it was a signal.
+    Asked(Option<Call>),
+    /// Nobody has confirmed the one that is in force.
+    NotConfirmed,
 }
 
 /// A request for the status, which is gathered a few peers in a turn.
@@ -171,8 +179,8 @@ enum Message {
     Call(Call),
     Packets(ThreadEvent),
     Classic(classic::ThreadEvent),
-    /// The configuration was read again, and who asked for it; nobody, if it was a signal.
-    Loaded(Result<Loaded, Error>, Option<Call>),
+    /// Another configuration is to be in force, and why.
+    Loaded(Result<Loaded, Error>, Cause),
     /// The uplink that the tunnel follows has this prefix for it now.
     Followed(Option<Ipv6Net>),
     /// What a peer's name says.
@@ -439,7 +447,7 @@ impl Daemon {
                         (self.classic, self.classic_drops) = (peers, drops);
                     }
                     Message::Call(call) => self.answer(call, options, threads),
-                    Message::Loaded(config, asked) => self.loaded(config, asked, threads),
+                    Message::Loaded(config, cause) => self.loaded(config, cause, threads),
                     Message::Followed(prefix) => self.follow(prefix, threads),
                     Message::Named(named) => self.names.found(named, &self.config, &mut self.node, now),
                 }

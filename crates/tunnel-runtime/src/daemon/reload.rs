@@ -8,7 +8,7 @@ use mt6d::config::NOWHERE;
 use tracing::{info, warn};
 
 use super::set_up::leads_to_peers;
-use super::{Before, Daemon, Message, Threads};
+use super::{Before, Cause, Daemon, Message, Threads};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
@@ -16,7 +16,7 @@ use crate::load::{Loaded, load};
 use config::attachment::Attachment;
 use config::{Mode, TunnelConfig};
 use control::{Call, Reply, Request};
-use router_runtime::RouterThread;
+use router_runtime::{RouterHandle, RouterThread};
 
 impl Daemon {
     /// Has the configuration read again, by a thread of its own: with thousands of peers it takes a second.
@@ -31,35 +31,65 @@ impl Daemon {
             };
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
+        let file = self.file.clone();
+        self.have_loaded(Cause::Asked(asked), threads, move |gateway| load(&file, gateway));
+    }
+
+    /// Nobody has confirmed the configuration in force: the one from before takes its place as one that was read would.
+    pub(super) fn take_back(&mut self, Before { tunnel, router }: Before, threads: &Threads) {
+        self.have_loaded(Cause::NotConfirmed, threads, |gateway| {
+            let router_before = gateway.zip(router).map(|(gateway, before)| gateway.reload(before));
+            Ok(Loaded { tunnel, router_before: router_before.transpose()? })
+        });
+    }
+
+    /// Has the gateway's part done by a thread of its own, since it takes a while; then the tunnel's is due.
+    fn have_loaded(
+        &mut self,
+        cause: Cause,
+        threads: &Threads,
+        load: impl FnOnce(Option<&RouterHandle>) -> Result<Loaded, Error> + Send + 'static,
+    ) {
         self.reloading = true;
-        let (file, messages, waker) = (self.file.clone(), threads.messages.clone(), threads.waker.clone());
+        let (messages, waker) = (threads.messages.clone(), threads.waker.clone());
         let gateway = self.router.as_ref().map(RouterThread::handle);
         std::thread::spawn(move || {
-            let _ = messages.send(Message::Loaded(load(&file, gateway.as_ref()), asked));
+            let _ = messages.send(Message::Loaded(load(gateway.as_ref()), cause));
             waker.wake();
         });
     }
 
-    /// Applies a configuration that was read again, all of it or nothing.
-    pub(super) fn loaded(&mut self, loaded: Result<Loaded, Error>, asked: Option<Call>, threads: &Threads) {
-        self.reloading = false;
-        let result = loaded.and_then(|Loaded { mut tunnel, router_before }| {
-            self.place(&mut tunnel);
-            match (self.try_reload(tunnel, threads), router_before, &self.router) {
-                (Ok(tunnel), router, _) => Ok(Before { tunnel: Box::new(tunnel), router }),
-                (Err(error), Some(before), Some(gateway)) => {
-                    gateway.handle().put_back(before);
-                    Err(error)
-                }
-                (Err(error), _, _) => Err(error),
+    /// Applies a configuration whose gateway's part is in force, all of it or nothing.
+    pub(super) fn loaded(&mut self, loaded: Result<Loaded, Error>, cause: Cause, threads: &Threads) {
+        let Loaded { mut tunnel, router_before } = match loaded {
+            Ok(loaded) => loaded,
+            Err(error) => return self.end_reload(Err(error), cause, threads),
+        };
+        self.place(&mut tunnel);
+        match (self.try_reload(tunnel, threads), router_before) {
+            (Ok(tunnel), router) => {
+                self.end_reload(Ok(Before { tunnel: Box::new(tunnel), router }), cause, threads);
             }
-        });
-        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
-        if result.is_ok() {
-            info!(event = "reloaded", "configuration read again, peers: {}", self.config.peers.len());
+            (Err(error), None) => self.end_reload(Err(error), cause, threads),
+            // Until it is as it was, what it says of the tunnel's prefix is of a configuration that is refused.
+            (Err(error), Some(before)) => self.have_loaded(cause, threads, |gateway| {
+                if let Some(Err(why)) = gateway.map(|gateway| gateway.reload(before)) {
+                    warn!("the gateway keeps its part of a configuration that is refused: {why}");
+                }
+                Err(error)
+            }),
         }
-        match (result, asked) {
-            (Ok(before), asked) => {
+    }
+
+    fn end_reload(&mut self, result: Result<Before, Error>, cause: Cause, threads: &Threads) {
+        self.reloading = false;
+        let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+        if result.as_ref().is_ok_and(|before| before.tunnel.node.hop_prefix != self.config.node.hop_prefix) {
+            self.tell_place();
+        }
+        match (result, cause) {
+            (Ok(before), Cause::Asked(asked)) => {
+                info!(event = "reloaded", "configuration read again, peers: {}", self.config.peers.len());
                 self.unconfirmed.changed(asked.as_ref().and_then(time_to_confirm), before);
                 let wanted = self.wanted_scripts();
                 match (&self.scripts, asked) {
@@ -69,32 +99,24 @@ impl Daemon {
                     (None, None) => {}
                 }
             }
-            (Err(error), Some(call)) => call.answer(Reply::Error(error.to_string())),
-            (Err(error), None) => {
+            (Ok(_), Cause::NotConfirmed) => {
+                warn!(event = "taken_back", "{}", router_runtime::taken_back(&self.file));
+                if let Some(scripts) = &self.scripts {
+                    scripts.apply(self.wanted_scripts(), None);
+                }
+            }
+            (Err(error), Cause::Asked(Some(call))) => call.answer(Reply::Error(error.to_string())),
+            (Err(error), Cause::Asked(None)) => {
                 warn!(event = "reload_refused", "the configuration stays as it was: {error}");
             }
-        }
-        // The file may have changed since it was read for those before.
-        for asked in std::mem::take(&mut self.reload_again) {
-            self.reload(asked, threads);
-        }
-    }
-
-    /// Nobody has confirmed the configuration in force.
-    pub(super) fn take_back(&mut self, before: Before, threads: &Threads) {
-        let Before { mut tunnel, router } = before;
-        self.place(&mut tunnel);
-        if let (Some(router), Some(gateway)) = (router, &self.router) {
-            gateway.handle().put_back(router);
-        }
-        match self.try_reload(tunnel, threads) {
-            Ok(_) => warn!(event = "taken_back", "{}", router_runtime::taken_back(&self.file)),
-            Err(error) => {
+            (Err(error), Cause::NotConfirmed) => {
                 warn!("nobody has confirmed the configuration, but it cannot be taken back: {error}");
             }
         }
-        if let Some(scripts) = &self.scripts {
-            scripts.apply(self.wanted_scripts(), None);
+        self.go_where_uplink_is(threads);
+        // The file may have changed since it was read for those before.
+        for asked in std::mem::take(&mut self.reload_again) {
+            self.reload(asked, threads);
         }
     }
 
@@ -114,17 +136,15 @@ impl Daemon {
     /// The router has another prefix for the tunnel, or none.
     pub(super) fn follow(&mut self, prefix: Option<Ipv6Net>, threads: &Threads) {
         self.followed = prefix;
-        let Some(follows) = &self.config.node.follows else { return };
-        let uplink = &follows.uplink;
-        match prefix {
-            Some(prefix) => info!(event = "own_prefix", "the tunnel hops in {prefix} of uplink {uplink} now"),
-            None => warn!(
-                event = "own_prefix",
-                reason = "lost",
-                "uplink {uplink} has no prefix any more: the tunnel waits for another"
-            ),
+        self.go_where_uplink_is(threads);
+    }
+
+    /// Hops in what the router has for the tunnel, if that follows an uplink. While another configuration is being taken
+    /// the router may speak of that one, and nobody knows yet whether it will be in force.
+    fn go_where_uplink_is(&mut self, threads: &Threads) {
+        if self.config.node.follows.is_some() && !self.reloading {
+            self.moved(self.followed.unwrap_or(NOWHERE), threads);
         }
-        self.moved(prefix.unwrap_or(NOWHERE), threads);
     }
 
     /// The link has another prefix: all that hops goes there.
@@ -134,8 +154,24 @@ impl Daemon {
         }
         let mut config = Box::new(self.config.clone());
         config.node.hop_prefix = prefix;
-        if let Err(error) = self.try_reload(config, threads) {
-            warn!("cannot hop in {prefix}: {error}");
+        match self.try_reload(config, threads) {
+            Ok(_) => self.tell_place(),
+            Err(error) => warn!("cannot hop in {prefix}: {error}"),
+        }
+    }
+
+    /// Tells where the tunnel hops now, where it follows an uplink.
+    fn tell_place(&self) {
+        let Some(follows) = &self.config.node.follows else { return };
+        let (prefix, uplink) = (self.config.node.hop_prefix, &follows.uplink);
+        if prefix == NOWHERE {
+            warn!(
+                event = "own_prefix",
+                reason = "lost",
+                "uplink {uplink} has no prefix any more: the tunnel waits for another"
+            );
+        } else {
+            info!(event = "own_prefix", "the tunnel hops in {prefix} of uplink {uplink} now");
         }
     }
 

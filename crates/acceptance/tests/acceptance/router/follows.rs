@@ -35,8 +35,8 @@ fn show(scene: &RouterScene, node: &str, name: &str) -> Option<Value> {
 }
 
 /// Starts both; the peer is beside the provider, and knows nothing of where the other is.
-fn start(scene: &mut RouterScene, hop_prefix: &str) {
-    let place = format!("external = \"wan0\"\nhop_prefix = \"{hop_prefix}\"");
+fn start(scene: &mut RouterScene, place: &str) {
+    let place = format!("external = \"wan0\"\n{place}");
     let (ours, our_key) = tunnel(scene, (TUNNEL, "b"), &place, ('a', 'b'));
     let place = "external = \"isp0\"\nhop_prefix = \"2001:db8:b1::/64\"";
     let (theirs, their_key) = tunnel(scene, (PEER, "a"), place, ('b', 'a'));
@@ -75,7 +75,7 @@ fn the_tunnel_moves_with_the_prefix_that_is_delegated() {
     let Some(mut scene) = RouterScene::new() else { return };
     let before = scene.kernel();
     scene.stop_provider();
-    start(&mut scene, "uplink:fibre/7");
+    start(&mut scene, "hop_prefix = \"uplink:fibre/7\"");
     let waits = || show(&scene, "gw", TUNNEL).is_some_and(|shown| shown["waits_for"] == "fibre");
     assert!(waits(), "there is no prefix yet");
     let shown = scene.run("gw", &[&scene.program(), "show", TUNNEL]);
@@ -103,4 +103,52 @@ fn the_tunnel_moves_with_the_prefix_that_is_delegated() {
     wait_until("the last part", || crosses(&scene, "2001:db8:30").ends_with("ff::/64"));
     scene.stop();
     assert_eq!(scene.kernel().replace('\n', " "), before.replace('\n', " "));
+}
+
+/// Changes the gateway's file, and has it read again with these words; what was said.
+fn reload(scene: &RouterScene, change: impl Fn(&str) -> String, words: &[&str]) -> (bool, String) {
+    let file = std::fs::read_to_string(scene.folder.path().join("gw.toml")).expect("the file");
+    scene.write("gw.toml", &change(&file));
+    let output = scene.sidestep(&[&["reload", TUNNEL], words].concat());
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// How many sessions there were with the peer, and since when there is the one in use, in seconds.
+fn session(scene: &RouterScene) -> (u64, u64) {
+    let shown = show(scene, "gw", TUNNEL).expect("a status");
+    let peer = &shown["peers"][0];
+    let age = peer["session"]["age_s"].as_u64().unwrap_or_else(|| panic!("no session: {}", scene.log()));
+    (peer["handshakes"].as_u64().expect("a number"), age)
+}
+
+#[test]
+fn sessions_stay_when_a_reload_is_refused_or_stops_following_or_is_taken_back() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    start(&mut scene, "hop_prefix = \"uplink:fibre/7\"");
+    let prefix = crosses(&scene, "2001:db8:10");
+    wait_until("a session with an age", || session(&scene).1 > 0);
+    let before = session(&scene);
+    let stays = |what: &str| {
+        let now = session(&scene);
+        assert!(now.0 == before.0 && now.1 >= before.1, "{what}: {now:?} {before:?} {}", scene.log());
+        assert_eq!(show(&scene, "gw", TUNNEL).expect("a status")["hop_prefix"], prefix.as_str(), "{what}");
+    };
+    let written = |text: &str| text.edited("\"uplink:fibre/7\"", &format!("\"{prefix}\""));
+    let spins = |text: &str| text.edited("[tunnel]\n", "[tunnel]\nspin = \"0us\"\n");
+
+    let (taken, said) = reload(&scene, |text| spins(&written(text)), &[]);
+    assert!(!taken && said.contains("spin"), "{said}");
+    stays("refused");
+    let (taken, said) = reload(&scene, |text| text.edited("spin = \"0us\"\n", ""), &["--confirm", "1s"]);
+    assert!(taken, "{said}");
+    stays("with the prefix written out");
+    assert!(scene.status().expect("a status")["hop_prefix"].is_null());
+    wait_until("what was before", || scene.log().contains("nobody has confirmed the configuration: "));
+    stays("taken back");
+    assert_eq!(scene.status().expect("a status")["hop_prefix"], prefix.as_str());
+    let (taken, said) = reload(&scene, str::to_owned, &[]);
+    assert!(taken, "{said}");
+    stays("written out for good");
+    assert_eq!(scene.log().matches("the tunnel hops in").count(), 1, "{}", scene.log());
+    assert!(!scene.log().contains("has no prefix any more"), "{}", scene.log());
 }
