@@ -118,10 +118,10 @@ pub fn listed(family: &str, table: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Packets that were dropped because their source is behind the tunnel, since the table was made; None where the table is
-/// not there, and the prefix not dark.
-pub fn inner_drops(tunnel: &str) -> Option<u64> {
-    crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER).ok()
+/// Packets that were dropped because their source is behind the tunnel, since the table was made; none where no IPv6 is
+/// behind it, or there is no table.
+pub fn inner_drops(tunnel: &str) -> u64 {
+    crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER).unwrap_or(0)
 }
 
 /// Removes the tables. Returns whether there were some.

@@ -46,13 +46,12 @@ fn waits_for(config: &TunnelConfig, node: &Node) -> Option<String> {
     Some(follows.uplink.clone())
 }
 
-/// Adds what the kernel dropped since its source is behind the tunnel, and it came from elsewhere; and whether it keeps the
-/// hopping prefix dark, where there is one.
-pub(super) fn add_kernel(status: &mut Status, config: &TunnelConfig) {
-    let counted = linux::nft::inner_drops(&status.tunnel);
+/// Adds whether the kernel keeps the hopping prefix dark, where there is one; and what it dropped since its source is behind
+/// the tunnel, and it came from elsewhere.
+pub(super) fn add_kernel(status: &mut Status, config: &TunnelConfig, dark: bool) {
     let hops = !config.is_classic() && status.hop_prefix != NOWHERE;
-    status.dark = hops.then_some(counted.is_some());
-    let packets = counted.unwrap_or(0) + linux::outside::arrived(&status.tunnel);
+    status.dark = hops.then_some(dark);
+    let packets = linux::nft::inner_drops(&status.tunnel) + linux::outside::arrived(&status.tunnel);
     if packets > 0 {
         status.drops.insert("outside_tunnel".to_owned(), packets);
     }

@@ -1,11 +1,14 @@
 //! The gateway's own firewall beside ours.
 
 use std::net::Ipv6Addr;
+use std::os::unix::process::CommandExt as _;
 
 use lab::capture::{Packet, Recording};
 use lab::edited::Edited;
 use lab::patience::wait_until;
 use lab::{Lab, Node, Site};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
 
 use crate::router::hostile_links::ADVERTISE;
 
@@ -50,6 +53,35 @@ fn the_prefix_is_dark_again_at_once_after_somebody_changed_the_rules() {
             .success()
     );
     assert_eq!(lab.show(Site::A).expect("a status")["rules_restored"], CHANGES.len());
+}
+
+#[test]
+fn whether_the_prefix_is_dark_is_known() {
+    let Some(program) = crate::program(&[]) else { return };
+    let mut lab = Lab::builder(program).build().expect("a lab");
+    // Nothing of IPv6 behind the tunnel: fewer rules, and as dark.
+    let file = lab.gateway_a().configuration().to_owned();
+    let text = std::fs::read_to_string(&file).expect("a configuration");
+    let [network, _] = Site::B.inner_prefixes();
+    std::fs::write(&file, text.edited(&format!("\"{network}\""), "\"192.0.2.0/24\""))
+        .expect("a configuration");
+    lab.gateway_a().start().expect("a gateway");
+    let dark = |lab: &Lab| lab.show(Site::A).expect("a status")["dark"].clone();
+    assert_eq!(dark(&lab), true);
+    // A table in the place of ours that belongs to another program: nobody else can change it, as long as that runs.
+    let table = format!("sidestep-{}", lab.gateway_a().tunnel());
+    let seized = format!(
+        "echo 'delete table ip6 {table}; add table ip6 {table} {{ flags owner; }}; add counter ip6 {table} inner'"
+    );
+    let script = format!("({seized}; exec sleep 600) | exec nft -i");
+    let mut command = lab.command(Node::GatewayA, "sh").expect("a command");
+    let mut other = command.args(["-c", &script]).process_group(0).spawn().expect("another program");
+    wait_until("a prefix that is not dark", || dark(&lab) == false);
+    let group = Pid::from_raw(other.id() as i32);
+    killpg(group, Signal::SIGKILL).expect("its end");
+    other.wait().expect("its end");
+    wait_until("a prefix that is dark again", || dark(&lab) == true);
+    assert!(!answers(&lab));
 }
 
 /// A neighbor advertises the network behind the peer as one that is on the link. The kernel believes it, and its route goes

@@ -123,7 +123,8 @@ struct Daemon {
     reload_again: Vec<Option<Call>>,
     /// A client has asked for the end.
     ending: bool,
-    /// How often the rules that keep the prefix dark had to be restored.
+    /// Whether the rules that keep the prefix dark are in the kernel, and how often they had to be restored.
+    dark: bool,
     rules_restored: u64,
     /// What is known of peers that are not heard, and their names.
     evidence: Evidence,
@@ -532,6 +533,7 @@ impl Daemon {
                 }
             }
             KernelEvent::RulesRestored => self.rules_restored += 1,
+            KernelEvent::Dark(dark) => self.dark = dark,
             KernelEvent::PrefixChanged(prefix) => self.moved(prefix, threads),
             KernelEvent::LinkMtu(_) | KernelEvent::Ended => {}
         }
@@ -550,7 +552,7 @@ impl Daemon {
                     self.rules_restored,
                 );
                 status.keylog = self.key_log.is_some();
-                report::add_kernel(&mut status, &self.config);
+                report::add_kernel(&mut status, &self.config, self.dark);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();
                 let classic =

@@ -138,6 +138,7 @@ impl Daemon {
             reloading: false,
             reload_again: Vec::new(),
             ending: false,
+            dark: true,
             rules_restored: 0,
             evidence,
             names: Names::default(),

@@ -85,6 +85,8 @@ pub(super) enum KernelEvent {
     Rewritten(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
     /// The rules that keep the prefix dark were gone or others, and are there again.
     RulesRestored,
+    /// Whether they are there, as far as is known: at the start they are.
+    Dark(bool),
     /// The link has this prefix now, see [`Mode::Host`](config::Mode::Host).
     PrefixChanged(Ipv6Net),
     /// The thread has ended, told to or not: no endpoint opens any more.
@@ -457,6 +459,7 @@ impl Kernel {
         let mut rested = Instant::now();
         // They may have been changed before anybody was told.
         let mut restore = Some(rested);
+        let mut dark = true;
         let tables = [nft::table_name(&self.tunnel), linux::outside::table_name(&self.tunnel)];
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
@@ -477,7 +480,11 @@ impl Kernel {
             poller.wait(&mut events, deadlines.into_iter().flatten().min())?;
             if restore.is_some_and(|at| at <= Instant::now()) {
                 rested = Instant::now() + RESTORE_EVERY;
-                restore = if self.restore_dark_tables(report) { None } else { Some(rested) };
+                let is_dark = self.restore_dark_tables(report);
+                restore = if is_dark { None } else { Some(rested) };
+                if std::mem::replace(&mut dark, is_dark) != is_dark {
+                    report(KernelEvent::Dark(is_dark));
+                }
             }
             if refreshed.elapsed() >= REFRESH
                 && let Some(rewriter) = &mut self.rewriter
