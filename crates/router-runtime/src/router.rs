@@ -162,14 +162,16 @@ impl Router {
                 None => {
                     let remembered =
                         (contents.lease(&uplink.name, clock), contents.routers.get(&uplink.name).copied());
-                    uplink::Interface::new(
+                    let mut new = uplink::Interface::new(
                         uplink.clone(),
                         probing,
                         remembered,
                         self.next_token,
                         self.uuid,
                         clock.now,
-                    )
+                    );
+                    uplinks.iter().for_each(|before| new.hear_as(before));
+                    new
                 }
             });
             self.next_token += uplink::Interface::tokens();

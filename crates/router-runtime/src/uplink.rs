@@ -110,6 +110,15 @@ impl Interface {
         }
     }
 
+    /// Knows what another one does of the prefixes at their interface, if it is the same, and both listen to its routers.
+    pub(super) fn hear_as(&mut self, other: &Interface) {
+        let heard =
+            |uplink: &Uplink| (uplink.router == RouterFrom::Advertisements).then(|| uplink.interface.clone());
+        if heard(&self.uplink).is_some() && heard(&self.uplink) == heard(&other.uplink) {
+            self.state.hear_as(&other.state);
+        }
+    }
+
     pub(super) fn probing(&self) -> Probing {
         self.probing
     }

@@ -22,7 +22,7 @@ pub(crate) fn hop_prefix(
     let hops = site.hops.as_ref()?;
     let state = uplinks[site.uplinks.iter().position(|uplink| uplink.name == hops.uplink)?];
     let known: Vec<(Ipv6Net, Lifetime, Lifetime)> = if hops.on_link {
-        let on_link = state.link_prefixes().map(|(_, known)| known).filter(|known| known.on_link);
+        let on_link = state.heard_prefixes().filter(|known| known.on_link);
         on_link.map(|known| (known.prefix, known.preferred, known.valid)).collect()
     } else {
         state.prefixes().map(|leased| (leased.prefix, leased.preferred, leased.valid)).collect()

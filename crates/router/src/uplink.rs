@@ -243,17 +243,28 @@ impl UplinkState {
         self.interface_identifier = identifier;
     }
 
-    /// Addresses that the gateway gives itself on the link (RFC 4862), and what is on the link beside them. New connections
-    /// use those that the router in use has advertised: it need not let others out (RFC 8028).
+    /// Addresses that the gateway gives itself on the link (RFC 4862), and what is on the link beside them, while it is up.
     pub fn link_prefixes(&self) -> impl Iterator<Item = (Option<Ipv6Addr>, LinkPrefix)> {
-        let taken = self.chosen().and_then(|place| self.routers[place].address);
-        let known = self.link_prefixes.iter().filter(|_| self.link_up);
-        known.map(move |known| {
+        self.heard_prefixes().filter(|_| self.link_up).map(|known| {
             let identifier = self.interface_identifier.filter(|_| known.autonomous);
             let bits = |identifier| known.prefix.network().to_bits() | u128::from(identifier);
-            let preferred = if Some(known.router) == taken { known.preferred } else { Lifetime::Expired };
-            (identifier.map(bits).map(Ipv6Addr::from_bits), LinkPrefix { preferred, ..*known })
+            (identifier.map(bits).map(Ipv6Addr::from_bits), known)
         })
+    }
+
+    /// Prefixes of the link until they end, also while it is down. New connections use those that the router in use has
+    /// advertised: it need not let others out (RFC 8028).
+    pub fn heard_prefixes(&self) -> impl Iterator<Item = LinkPrefix> {
+        let taken = self.chosen_address();
+        self.link_prefixes.iter().map(move |known| {
+            let preferred = if Some(known.router) == taken { known.preferred } else { Lifetime::Expired };
+            LinkPrefix { preferred, ..*known }
+        })
+    }
+
+    /// What another uplink has heard of prefixes at the same interface, which this one takes the place of.
+    pub fn hear_as(&mut self, other: &UplinkState) {
+        self.link_prefixes = other.link_prefixes.clone();
     }
 
     /// What DHCPv6 has brought.
@@ -577,6 +588,18 @@ mod tests {
         assert_eq!(own, expected.map(|(own, preferred)| (own.to_owned(), preferred)));
         state.set_link(false, now);
         assert_eq!(state.link_prefixes().count(), 0);
+        let heard = |state: &UplinkState| {
+            state.heard_prefixes().map(|known| !known.preferred.is_expired(now)).collect::<Vec<_>>()
+        };
+        assert_eq!(heard(&state), [true, false], "what hops there waits for the link");
+
+        // Another in its place, that has not heard its routers yet.
+        let mut other = UplinkState::new(&uplink(&[]), Probing::default());
+        other.hear_as(&state);
+        assert_eq!(heard(&other), [false, false]);
+        let later = now + SOLICITED;
+        assert!(other.expire(later) && state.expire(later));
+        assert_eq!((other.heard_prefixes().count(), state.heard_prefixes().count()), (0, 0));
     }
 
     #[test]

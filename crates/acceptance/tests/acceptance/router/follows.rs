@@ -152,3 +152,34 @@ fn sessions_stay_when_a_reload_is_refused_or_stops_following_or_is_taken_back() 
     assert_eq!(scene.log().matches("the tunnel hops in").count(), 1, "{}", scene.log());
     assert!(!scene.log().contains("has no prefix any more"), "{}", scene.log());
 }
+
+#[test]
+fn a_tunnel_on_the_link_stays_there_without_a_carrier_and_when_its_uplink_is_to_be_probed() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    start(&mut scene, "hop_prefix = \"uplink:fibre\"\non_link = true");
+    crosses(&scene, "2001:db8:0:1:");
+    wait_until("a session with an age", || session(&scene).1 > 0);
+    let before = session(&scene);
+    let stays = |what: &str| {
+        let now = session(&scene);
+        assert!(now.0 == before.0 && now.1 >= before.1, "{what}: {now:?} {before:?} {}", scene.log());
+        assert!(!scene.log().contains("has no prefix any more"), "{what}: {}", scene.log());
+    };
+    let probes = "[[uplink]]\nprobes = [\"2001:db8:ffff::1\"]\n";
+    let (taken, said) = reload(&scene, |text| text.edited("[[uplink]]\n", probes), &[]);
+    assert!(taken, "{said}");
+    stays("another configuration of the uplink");
+
+    scene.node("net").sysctl(&[("ipv6/conf/isp0/keep_addr_on_down", 1)]).expect("addresses that stay");
+    let provider = |script: &str| scene.node("net").ip(script).expect("a link");
+    let told = |reason: &str| scene.log().matches(&format!("the link is {reason}")).count();
+    let ups = told("up");
+    provider("link set isp0 down\n");
+    wait_until("a link without a carrier", || told("down") > 0);
+    stays("without a carrier");
+    // But that one.
+    provider("link set isp0 up\naddr add fe80::1/64 dev isp0 nodad\n");
+    wait_until("a link with a carrier", || told("up") > ups);
+    stays("with a carrier again");
+    crosses(&scene, "2001:db8:0:1:");
+}
