@@ -337,7 +337,7 @@ impl NodeConfig {
     }
 
     /// As [`NodeConfig::check`], but for the keys, whose check is the work of a key agreement with each peer.
-    pub(crate) fn check_values(&self) -> Result<(), ConfigError> {
+    pub fn check_values(&self) -> Result<(), ConfigError> {
         check_length(self.hop_prefix)?;
         let mut earlier = Earlier::default();
         self.peers.iter().find_map(|peer| self.wrong(peer, &mut earlier)).map_or(Ok(()), Err)

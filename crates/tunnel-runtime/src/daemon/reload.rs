@@ -147,7 +147,8 @@ impl Daemon {
         }
     }
 
-    /// The link has another prefix: all that hops goes there.
+    /// The link has another prefix: all that hops goes there. What cannot be is tried again when there is another
+    /// prefix or configuration.
     pub(super) fn moved(&mut self, prefix: Ipv6Net, threads: &Threads) {
         if prefix == self.config.node.hop_prefix {
             return;
@@ -205,6 +206,8 @@ impl Daemon {
             return Err(Error::NeedsRestart(key));
         }
         let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
+        // Before the kernel is where the node will not go.
+        node_config.check_values()?;
         limits::check(&new, self.shared)?;
         let (answer, applied) = mpsc::channel();
         threads.send(Command::Apply { config: new.clone(), answer });

@@ -154,6 +154,29 @@ fn sessions_stay_when_a_reload_is_refused_or_stops_following_or_is_taken_back() 
 }
 
 #[test]
+fn the_tunnel_stays_where_it_is_while_the_next_prefix_is_a_peers() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    start(&mut scene, "hop_prefix = \"uplink:fibre/7\"");
+    let old = crosses(&scene, "2001:db8:10");
+    let key = scene.run("gw", &["sh", "-c", &format!("{0} genkey | {0} pubkey", scene.program())]);
+    let other = format!(
+        "\n[[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"2001:db8:3000::/40\"\nallowed_ips = [\"fd00:c::/64\"]\n",
+        key.trim()
+    );
+    let (taken, said) = reload(&scene, |text| format!("{text}{other}"), &[]);
+    assert!(taken, "{said}");
+    scene.start_provider("2001:db8:3000::");
+    wait_until("a move that is refused", || scene.log().contains("cannot hop in"));
+    assert_eq!(show(&scene, "gw", TUNNEL).expect("a status")["hop_prefix"], old.as_str());
+    let local = scene.run("gw", &["ip", "-6", "route", "show", "table", "local", "type", "local"]);
+    assert!(local.contains(&old), "{local}");
+    let (taken, said) = reload(&scene, |text| text.edited(&other, ""), &[]);
+    assert!(taken, "{said}");
+    crosses(&scene, "2001:db8:30");
+    assert_eq!(scene.log().matches("cannot hop in").count(), 1, "{}", scene.log());
+}
+
+#[test]
 fn a_tunnel_on_the_link_stays_there_without_a_carrier_and_when_its_uplink_is_to_be_probed() {
     let Some(mut scene) = RouterScene::new() else { return };
     start(&mut scene, "hop_prefix = \"uplink:fibre\"\non_link = true");
