@@ -104,11 +104,8 @@ impl Kernel {
 
     /// Puts it there, unless it is there: what it has counted stays.
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
-        let mut firewall = firewall.clone();
-        if let Some(prefix) = self.tunnel_endpoint {
-            firewall.policy = firewall.policy.with_tunnel_endpoint(prefix);
-        }
-        let (mark, table) = firewall::marked(&firewall::compiled(&firewall).script, firewall::UP);
+        let compiled = firewall::compiled(&self.with_tunnel_endpoint(firewall));
+        let (mark, table) = firewall::marked(&compiled.script, firewall::UP);
         if !linux::nft::has_chain(TABLE, &mark)? {
             self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
         }
@@ -139,9 +136,22 @@ impl Kernel {
         Ok(restored)
     }
 
-    /// The firewall that is in force.
+    /// The firewall that is in force, as the configuration has it.
     pub(super) fn firewall(&self) -> Option<&Firewall> {
         self.firewall.as_ref()
+    }
+
+    /// The firewall that is in force, with what it lets in for a tunnel that follows an uplink.
+    pub(super) fn firewall_in_force(&self) -> Option<Firewall> {
+        self.firewall.as_ref().map(|firewall| self.with_tunnel_endpoint(firewall))
+    }
+
+    fn with_tunnel_endpoint(&self, firewall: &Firewall) -> Firewall {
+        let mut firewall = firewall.clone();
+        if let Some(prefix) = self.tunnel_endpoint {
+            firewall.policy = firewall.policy.with_tunnel_endpoint(prefix);
+        }
+        firewall
     }
 
     /// Makes a router of the machine: forwarding, and who listens to router advertisements. What is so already is left

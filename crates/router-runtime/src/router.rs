@@ -532,8 +532,8 @@ impl Router {
                 return;
             }
             Request::Events { after } => Reply::of(&events::since(after)),
-            Request::Explain { ref packet } => match self.kernel.firewall() {
-                Some(firewall) => match explain(firewall, &self.file, packet) {
+            Request::Explain { ref packet } => match self.kernel.firewall_in_force() {
+                Some(firewall) => match explain(&firewall, &self.file, packet) {
                     Ok(document) => Reply::Ok(document),
                     Err(error) => Reply::Error(error.to_string()),
                 },

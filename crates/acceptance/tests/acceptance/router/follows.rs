@@ -1,5 +1,9 @@
 //! A tunnel that hops where its uplink is: the provider delegates a prefix, and another, and the peer is told.
 
+use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+
 use lab::edited::Edited;
 use lab::patience::{wait_for, wait_until};
 use serde_json::Value;
@@ -86,6 +90,10 @@ fn the_tunnel_moves_with_the_prefix_that_is_delegated() {
     scene.start_provider("2001:db8:1000::");
     let old = crosses(&scene, "2001:db8:10");
     assert!(old.ends_with(":7::/64"), "{old}");
+    let datagram =
+        format!("udp from 2001:db8:b1::5 to {}5 port 4000 in wan out gateway", old.trim_end_matches("/64"));
+    let explained = explained(&scene, &datagram);
+    assert!(explained.to_string().contains("\"verdict\":\"accept\""), "{datagram}: {explained}");
     let network = old.trim_end_matches("/64").to_owned();
     assert!(scene.kernel().contains(&network), "the old one is there");
 
@@ -205,4 +213,16 @@ fn a_tunnel_on_the_link_stays_there_without_a_carrier_and_when_its_uplink_is_to_
     wait_until("a link with a carrier", || told("up") > ups);
     stays("with a carrier again");
     crosses(&scene, "2001:db8:0:1:");
+}
+
+/// What the gateway says of a packet, in words as those of `sidestep firewall explain`.
+fn explained(scene: &RouterScene, packet: &str) -> Value {
+    let namespace = scene.run("gw", &["stat", "-Lc", "%i", "/proc/self/ns/net"]);
+    let mut stream = UnixStream::connect(format!("/run/sidestep/gateway-{}.sock", namespace.trim()))
+        .expect("the gateway's socket");
+    writeln!(stream, "{}", serde_json::json!({ "command": "explain", "packet": packet })).expect("a request");
+    stream.shutdown(Shutdown::Write).expect("the end of the request");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer");
+    serde_json::from_str(&answer).expect("JSON")
 }
