@@ -1,7 +1,7 @@
 //! Asks all control sockets, a thread for each, so that one that is stuck holds up no other; keeps what they said, writes each
 //! minute into the history, and tells the browsers once a second.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,7 +23,7 @@ use crate::source::{Asker, Kind, Source};
 
 /// How often the browsers are told.
 const EVERY: Duration = Duration::from_secs(1);
-/// Sockets that are asked at the most.
+/// Sockets that are asked at the most. Where there are more, those of daemons that are gone make room.
 const SOURCES: usize = 64;
 
 /// All that is known.
@@ -58,13 +58,10 @@ impl Collected {
     }
 
     fn run(self: &Arc<Self>, folder: &Path) {
-        let mut asked = HashSet::new();
         let mut minute = now_ms() / 60_000;
         loop {
             for socket in sockets(folder) {
-                if asked.len() < SOURCES && asked.insert(socket.clone()) {
-                    self.follow(&socket);
-                }
+                self.follow(&socket);
             }
             let now = now_ms();
             if now / 60_000 != minute {
@@ -76,27 +73,38 @@ impl Collected {
         }
     }
 
-    /// Asks a socket from now on.
+    /// Asks a socket from now on, unless it is asked already, or there are too many.
     fn follow(self: &Arc<Self>, socket: &Path) {
         let (collected, mut asker) = (Arc::clone(self), Asker::new(socket));
-        self.known().sources.insert(asker.name.clone(), Source::new(asker.kind, socket));
+        let mut known = self.known();
+        if known.sources.contains_key(&asker.name) || known.sources.len() >= SOURCES {
+            return;
+        }
+        let (name, source) = (asker.name.clone(), Source::new(asker.kind, socket));
         let ask = move || {
-            loop {
-                collected.ask(&mut asker);
+            while collected.ask(&mut asker) {
                 collected.feed.pause(asker.kind.pause(collected.feed.is_heard()));
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("ask".into()).spawn(ask) {
-            warn!("{}: is not asked: {error}", socket.display());
+        match std::thread::Builder::new().name("ask".into()).spawn(ask) {
+            // It finds its source: it needs the same lock for that.
+            Ok(_) => drop(known.sources.insert(name, source)),
+            Err(error) => warn!("{}: is not asked yet: {error}", socket.display()),
         }
     }
 
-    fn ask(&self, asker: &mut Asker) {
+    /// Asks once; whether it is to be asked again.
+    fn ask(&self, asker: &mut Asker) -> bool {
         let answer = asker.ask();
         let events = if answer.is_ok() { asker.ask_events().unwrap_or_default() } else { Vec::new() };
         let mut known = self.known();
         let Known { sources, events: kept, why_to_end } = &mut *known;
-        let Some(source) = sources.get_mut(&asker.name) else { return };
+        let is_full = sources.len() >= SOURCES;
+        let Some(source) = sources.get_mut(&asker.name) else { return false };
+        if asker.is_gone(&answer) && (source.may_go() || is_full) {
+            sources.remove(&asker.name);
+            return false;
+        }
         source.take(answer, now_ms());
         if let Some(prefix) = source.tunnel.hop_prefix().filter(|prefix| place::is_in(self.listen, *prefix)) {
             let tunnel = asker.name.clone();
@@ -106,13 +114,14 @@ impl Collected {
         // A new browser gets these either with all others or by themselves, never both: it comes in under the same lock.
         kept.keep(&events);
         self.feed.tell_events(&events);
+        true
     }
 
     /// Another browser.
     pub(crate) fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<hyper::body::Bytes>> {
         let known = self.known();
         let more = |_: &Value| {
-            let tunnels = known.sources.iter().filter(|(_, source)| source.kind == Kind::Tunnel);
+            let tunnels = known.sources.iter().filter(|(_, is)| is.kind == Kind::Tunnel && is.is_shown());
             let rates: Map<String, Value> =
                 tunnels.map(|(name, source)| (name.clone(), json!(source.tunnel.rates()))).collect();
             json!({ "rates": rates, "events": known.events.all(), "history": self.history.is_some() })
@@ -170,7 +179,7 @@ impl Collected {
     fn document(&self) -> Value {
         let known = self.known();
         let mut document = json!({ "tunnels": {}, "gateways": {}, "scripts": {} });
-        for (name, source) in &known.sources {
+        for (name, source) in known.sources.iter().filter(|(_, source)| source.is_shown()) {
             document[source.kind.place()][name] = source.summary();
         }
         document

@@ -67,6 +67,8 @@ pub(crate) struct Source {
     answer: Value,
     /// Why there is none now, and since when, in milliseconds since 1970.
     fault: Option<(String, u64)>,
+    /// Something answers there that the page does not show.
+    is_of_other_kind: bool,
 }
 
 impl Source {
@@ -77,6 +79,7 @@ impl Source {
             tunnel: Tunnel::default(),
             answer: Value::Null,
             fault: None,
+            is_of_other_kind: false,
         }
     }
 
@@ -85,6 +88,10 @@ impl Source {
         match answer {
             Ok(Answer::Tunnel(status)) => self.tunnel.take(*status, now_ms),
             Ok(Answer::Other(document)) => self.answer = document,
+            Err(control::Error::OtherKind { .. }) => {
+                self.is_of_other_kind = true;
+                return;
+            }
             Err(error) => {
                 let since = self.fault.take().map_or(now_ms, |(_, since)| since);
                 self.fault = Some((error.to_string(), since));
@@ -92,10 +99,21 @@ impl Source {
             }
         }
         self.fault = None;
+        self.is_of_other_kind = false;
     }
 
     pub(crate) fn answers(&self) -> bool {
-        self.fault.is_none()
+        self.fault.is_none() && self.is_shown()
+    }
+
+    /// Whether it is of a kind that the page knows.
+    pub(crate) fn is_shown(&self) -> bool {
+        !self.is_of_other_kind
+    }
+
+    /// Whether nobody needs to know that it is gone: script hosts come and go with their scripts.
+    pub(crate) fn may_go(&self) -> bool {
+        self.kind == Kind::Scripts || self.is_of_other_kind
     }
 
     /// What the page is told of it.
@@ -145,6 +163,11 @@ impl Asker {
         })
     }
 
+    /// Whether nothing is where it was: neither a daemon nor what one that was killed leaves behind.
+    pub(crate) fn is_gone(&self, answer: &Result<Answer, control::Error>) -> bool {
+        matches!(answer, Err(control::Error::NotRunning { .. })) && !control::is_there(&self.socket)
+    }
+
     /// What has happened since it was asked last.
     pub(crate) fn ask_events(&mut self) -> Result<Vec<Value>, control::Error> {
         happened::ask(&self.socket, &self.name, &mut self.told)
@@ -170,6 +193,18 @@ mod tests {
         let kind = |name| Kind::of(name);
         assert_eq!([kind("mt6d0"), kind("gateway-home"), kind("scripts-")], [Kind::Tunnel; 3]);
         assert_eq!([kind("gateway-4026531840"), kind("scripts-1")], [Kind::Gateway, Kind::Scripts]);
+    }
+
+    #[test]
+    fn what_is_of_another_kind_is_no_fault_unless_it_becomes_a_tunnel() {
+        let mut source = Source::new(Kind::Tunnel, Path::new(""));
+        let other = control::Error::OtherKind { path: PathBuf::new(), command: "ipsec status" };
+        source.take(Err(other), 1_000);
+        assert!(!source.is_shown() && !source.answers() && source.may_go());
+        source.take(Err(control::Error::Refused("gone".into())), 2_000);
+        assert!(!source.is_shown());
+        source.take(Ok(Answer::Tunnel(Box::new(control::tunnel_status::example()))), 3_000);
+        assert!(source.is_shown() && source.answers() && !source.may_go());
     }
 
     #[test]

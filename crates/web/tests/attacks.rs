@@ -94,13 +94,18 @@ impl Scene {
 
     /// What the feed says, until it has these words.
     fn follow(&self, words: &str) -> String {
+        self.follow_until(|said| said.contains(words))
+    }
+
+    /// What the feed says, until it is this.
+    fn follow_until(&self, is: impl Fn(&str) -> bool) -> String {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let (host, cookie) = (self.address, &self.cookie);
         write!(stream, "GET /api/feed HTTP/1.1\r\nHost: {host}\r\nCookie: {cookie}\r\n\r\n").unwrap();
         let (mut said, mut buffer, begun) = (String::new(), [0; 4096], Instant::now());
-        while !said.contains(words) {
-            assert!(begun.elapsed() < PATIENCE, "{words} is not in {said}");
+        while !is(&said) {
+            assert!(begun.elapsed() < PATIENCE, "it does not come: {said}");
             let count = stream.read(&mut buffer).unwrap();
             assert!(count > 0, "{said}");
             said.push_str(&String::from_utf8_lossy(&buffer[..count]));
@@ -333,6 +338,37 @@ fn a_daemon_that_dies_is_told_and_one_that_comes_back_too() {
     while scene.follow("event: patch").contains("it was killed") {
         assert!(begun.elapsed() < PATIENCE);
     }
+}
+
+#[test]
+fn a_script_host_that_is_gone_and_a_tunnel_of_another_kind_are_no_faults() {
+    let scene = Scene::new();
+    let run = scene.folder.path().join("run");
+    let scripts = |request: &Value| match request["command"].as_str() {
+        Some("list") => Ok(json!({ "scripts": [] })),
+        _ => Ok(json!({ "run": 1, "events": [] })),
+    };
+    let host = Daemon::start(&run.join("scripts-1.sock"), scripts).unwrap();
+    let _ipsec = Daemon::start(&run.join("office.sock"), |_| Ok(json!({ "remotes": [] }))).unwrap();
+    scene.follow("\"scripts\":[]");
+    drop(host);
+    let begun = Instant::now();
+    while scene.follow("event: patch").contains("\"scripts-1\":{") {
+        assert!(begun.elapsed() < PATIENCE);
+    }
+    let said = scene.follow("event: patch");
+    assert!(!said.contains("\"fault\"") && !said.contains("office"), "{said}");
+}
+
+#[test]
+fn those_that_are_gone_make_room_for_others() {
+    let scene = Scene::new();
+    let daemons: Vec<_> =
+        (0..64).map(|number| tunnel(&scene.folder.path().join(format!("run/t{number}.sock")))).collect();
+    scene.follow_until(|said| (0..64).all(|number| said.contains(&format!("\"t{number}\":{{\"version\""))));
+    drop(daemons);
+    let _daemon = tunnel(&scene.socket());
+    scene.follow("\"mt6d0\":{\"version\"");
 }
 
 /// What is asked on behalf of a browser goes to the socket that it is for, and its refusals are data.
