@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
-    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue, LOCATION,
-    ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue,
+    LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
@@ -56,15 +56,26 @@ pub(crate) struct Site {
 impl Site {
     /// Answers a request.
     pub(crate) async fn answer(&self, request: &Request<Incoming>) -> Answer {
+        let is_known = self.knows(request);
         let mut answer = match self.refuse(request) {
             Some(refused) => refused,
-            None => self.route(request).await,
+            None => self.route(request, is_known).await,
         };
         let fields = answer.headers_mut();
         for (name, value) in FIELDS {
             fields.insert(name, HeaderValue::from_static(value));
         }
+        // Who has not shown the token keeps no place that others wait for.
+        if !is_known {
+            fields.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
         answer
+    }
+
+    /// Whether somebody who has shown the token asks.
+    fn knows(&self, request: &Request<Incoming>) -> bool {
+        let cookies = request.headers().get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
+        cookies.into_iter().any(|cookies| self.token.is_in(cookies))
     }
 
     /// What is not even looked at: for another name, or from another site's page.
@@ -85,7 +96,7 @@ impl Site {
             .then(|| text(StatusCode::METHOD_NOT_ALLOWED, "this page only shows\n"))
     }
 
-    async fn route(&self, request: &Request<Incoming>) -> Answer {
+    async fn route(&self, request: &Request<Incoming>, is_known: bool) -> Answer {
         let path = request.uri().path();
         let query = |name: &str| {
             let pairs = form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes());
@@ -94,8 +105,6 @@ impl Site {
         if path == "/login" {
             return self.log_in(query("token").as_deref().unwrap_or(""));
         }
-        let cookies = request.headers().get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
-        let is_known = cookies.into_iter().any(|cookies| self.token.is_in(cookies));
         if let Some(file) = files::find(path).filter(|file| is_known || file.is_for_all) {
             return content(StatusCode::OK, file.kind, Bytes::from_static(file.octets));
         }

@@ -7,7 +7,7 @@
 //! |---|---|
 //! | `place` | where it may listen, and which names it answers to |
 //! | `token`, `tls` | who may look, and how nobody else reads along |
-//! | `server`, `patience`, `answer`, `files` | connections; requests and answers; the files of the page |
+//! | `server`, `places`, `patience`, `answer`, `files` | connections; requests and answers; the files of the page |
 //! | `collect`, `source` | the sockets: asked, each by a thread of its own |
 //! | `tunnel`, `happened` | what follows from an answer and the ones before: rates, lanes, what has happened |
 //! | `feed`, `patch` | what browsers are told: everything once, then what changes |
@@ -34,6 +34,7 @@ mod history;
 mod patch;
 mod patience;
 mod place;
+mod places;
 mod sample;
 mod server;
 mod source;

@@ -9,19 +9,18 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 
 use crate::answer::Site;
 use crate::error::Error;
 use crate::patience::Patient;
+use crate::places::{Place, Places};
 
-/// Connections at once; others wait to be accepted.
-const CONNECTIONS: usize = 128;
 /// How long a request, or the next one, may take to come; and the beginning of TLS.
 const REQUEST_TIME: Duration = Duration::from_secs(10);
-/// How long a browser may take nothing of what it is sent.
+/// How long a browser may take nothing of what it is sent, and how long it may take over all of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
+const ANSWER_TIME: Duration = Duration::from_secs(120);
 /// Octets of a request's head.
 const LONGEST_HEAD: usize = 16 * 1024;
 /// Fields of a head.
@@ -42,10 +41,12 @@ pub(crate) async fn serve(listener: TcpListener, tls: Option<TlsAcceptor>, site:
 }
 
 async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, site: Arc<Site>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+    let places = Places::default();
+    loop {
+        let free = places.free().await;
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, from)) => {
+                let Some(place) = places.take(free, from.ip()) else { continue };
                 // Small messages are to go out at once.
                 let _ = stream.set_nodelay(true);
                 tokio::spawn(greet(stream, tls.clone(), Arc::clone(&site), place));
@@ -60,7 +61,7 @@ async fn greet(
     stream: tokio::net::TcpStream,
     tls: Option<TlsAcceptor>,
     site: Arc<Site>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 ) {
     let Some(tls) = tls else { return converse(stream, site).await };
     // What goes wrong is the client's affair.
@@ -79,6 +80,6 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         .header_read_timeout(REQUEST_TIME)
         .max_buf_size(LONGEST_HEAD)
         .max_headers(MOST_FIELDS)
-        .serve_connection(Patient::new(TokioIo::new(stream), PATIENCE), service)
+        .serve_connection(Patient::new(TokioIo::new(stream), PATIENCE, ANSWER_TIME), service)
         .await;
 }

@@ -282,6 +282,22 @@ fn slow_clients_do_not_keep_others_out() {
     assert!(is_ended);
 }
 
+/// Those who have not shown the token get one answer, and their place is another's. Whoever asks on and on for what all may have
+/// would keep it otherwise.
+#[test]
+fn strangers_keep_no_place() {
+    let scene = Scene::new();
+    for path in ["/", "/style.css", "/none", "/login?token=0"] {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {}\r\n\r\n", scene.address).repeat(3);
+        let answers = scene.send(request.as_bytes());
+        assert_eq!((answers.matches("HTTP/1.1 ").count(), field(&answers, "connection")), (1, Some("close")));
+    }
+    let request =
+        format!("GET / HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n", scene.address, scene.cookie);
+    let answers = scene.send(format!("{request}\r\n{request}Connection: close\r\n\r\n").as_bytes());
+    assert_eq!(answers.matches("HTTP/1.1 200").count(), 2);
+}
+
 #[test]
 fn a_head_of_ten_megabytes_is_refused_and_the_page_goes_on() {
     let scene = Scene::new();
