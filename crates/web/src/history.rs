@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::{
     Database, DatabaseError, Durability, ReadableDatabase as _, ReadableTable as _, StorageError,
@@ -61,68 +61,108 @@ pub(crate) struct Past {
     pub(crate) samples: Vec<Sample>,
 }
 
-/// The store.
+/// What has been.
 #[derive(Debug)]
 pub(crate) struct History {
     path: PathBuf,
-    store: Store,
-    /// As in the table: number, and the minute at which it was seen last.
-    series: Mutex<HashMap<String, (u32, u32)>>,
     /// How many series there may be.
     room: usize,
+    /// None after it has failed, until it is opened again.
+    store: Mutex<Option<Store>>,
 }
 
 impl History {
     /// Opens the store, or begins one. One that cannot be read is set aside, and told.
     pub(crate) fn open(path: &Path, octets: u64) -> Result<History, DatabaseError> {
-        match Self::try_open(path, octets) {
+        let room = (octets / OCTETS_PER_SERIES).max(1) as usize;
+        let history = History { path: path.to_owned(), room, store: Mutex::default() };
+        let store = history.begin()?;
+        *history.store() = Some(store);
+        Ok(history)
+    }
+
+    fn begin(&self) -> Result<Store, DatabaseError> {
+        let path = &self.path;
+        match Store::open(path) {
             Err(error) if is_unreadable(&error) => {
                 let aside = aside(path);
                 warn!("{}: {error}; it is now {}, and a new history begins", path.display(), aside.display());
                 std::fs::rename(path, aside)?;
-                Self::try_open(path, octets)
+                Store::open(path)
             }
             result => result,
         }
     }
 
-    fn try_open(path: &Path, octets: u64) -> Result<History, DatabaseError> {
-        guarded(|| {
-            let store = Store(Some(Database::builder().set_cache_size(CACHE).create(path)?));
-            let series =
-                read_series(store.get()?).map_err(|error| DatabaseError::Storage(into_storage(error)))?;
-            let room = (octets / OCTETS_PER_SERIES).max(1) as usize;
-            Ok(History { path: path.to_owned(), store, series: Mutex::new(series), room })
-        })
+    /// Writes the samples of minutes, by when each begins, in seconds since 1970: all of them, or none.
+    pub(crate) fn write(&self, minutes: &[(u64, Vec<(String, Sample)>)]) -> Result<(), redb::Error> {
+        self.with(|store| store.write(minutes, self.room))
     }
 
-    /// Writes the samples of minutes, by when each begins, in seconds since 1970: all of them, or none. Where the store turns
-    /// out to be broken, it is set aside, so that the next start begins anew.
-    pub(crate) fn write(&self, minutes: &[(u64, Vec<(String, Sample)>)]) -> Result<(), redb::Error> {
-        let result = guarded(|| self.try_write(minutes));
-        if matches!(result, Err(redb::Error::Corrupted(_))) {
+    /// What is known of a series up to a time.
+    pub(crate) fn read(&self, name: &str, tier: Tier, unix_s: u64) -> Result<Past, redb::Error> {
+        self.with(|store| store.read(name, tier, unix_s))
+    }
+
+    /// Does something with the store. Where that fails it is closed, and opened the next time: after an error of the disk, such
+    /// as that it is full, it would refuse everything for good. Where it turns out to be broken, it is set aside.
+    fn with<T>(&self, run: impl FnOnce(&mut Store) -> Result<T, redb::Error>) -> Result<T, redb::Error> {
+        let mut place = self.store();
+        let mut store = match place.take() {
+            Some(store) => store,
+            None => self.begin()?,
+        };
+        let result = guarded(|| run(&mut store));
+        if result.is_ok() {
+            *place = Some(store);
+        } else if matches!(result, Err(redb::Error::Corrupted(_))) {
             let aside = aside(&self.path);
             if std::fs::rename(&self.path, &aside).is_ok() {
-                warn!(
-                    "{} is broken, and is now {}: the next start begins a new history",
-                    self.path.display(),
-                    aside.display()
-                );
+                let (path, aside) = (self.path.display(), aside.display());
+                warn!("{path} is broken, and is now {aside}: a new history begins");
             }
         }
         result
     }
 
-    fn try_write(&self, minutes: &[(u64, Vec<(String, Sample)>)]) -> Result<(), redb::Error> {
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut transaction = self.store.get()?.begin_write()?;
+    fn store(&self) -> MutexGuard<'_, Option<Store>> {
+        self.store.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The database, which panics at its end, too, where its file is broken.
+#[derive(Debug)]
+struct Store {
+    database: Option<Database>,
+    /// As in the table: number, and the minute at which it was seen last.
+    series: HashMap<String, (u32, u32)>,
+}
+
+impl Store {
+    fn open(path: &Path) -> Result<Store, DatabaseError> {
+        guarded(|| {
+            let database = Database::builder().set_cache_size(CACHE).create(path)?;
+            let mut store = Store { database: Some(database), series: HashMap::new() };
+            let series = store.database().map_err(redb::Error::from).and_then(read_series);
+            store.series = series.map_err(|error| DatabaseError::Storage(into_storage(error)))?;
+            Ok(store)
+        })
+    }
+
+    fn database(&self) -> Result<&Database, StorageError> {
+        self.database.as_ref().ok_or(StorageError::DatabaseClosed)
+    }
+
+    fn write(&mut self, minutes: &[(u64, Vec<(String, Sample)>)], room: usize) -> Result<(), redb::Error> {
+        let mut series = self.series.clone();
+        let mut transaction = self.database()?.begin_write()?;
         transaction.set_durability(Durability::Immediate)?;
         for (unix_s, samples) in minutes {
             let (unix_s, minute) = (*unix_s, (unix_s / 60) as u32);
             let mut numbers = transaction.open_table(SERIES)?;
             let mut chunks = transaction.open_table(CHUNKS)?;
             for (name, sample) in samples {
-                let Some(number) = number_of(&mut series, name, minute, self.room) else { continue };
+                let Some(number) = number_of(&mut series, name, minute, room) else { continue };
                 if let Some(forgotten) = number.in_place_of {
                     numbers.remove(forgotten.0.as_str())?;
                     chunks.retain(|(_, _, of), _| of != forgotten.1)?;
@@ -141,20 +181,16 @@ impl History {
             }
         }
         transaction.commit()?;
+        self.series = series;
         Ok(())
     }
 
-    /// What is known of a series up to a time.
-    pub(crate) fn read(&self, name: &str, tier: Tier, unix_s: u64) -> Result<Past, redb::Error> {
-        guarded(|| self.try_read(name, tier, unix_s))
-    }
-
-    fn try_read(&self, name: &str, tier: Tier, unix_s: u64) -> Result<Past, redb::Error> {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner).get(name).copied();
+    fn read(&self, name: &str, tier: Tier, unix_s: u64) -> Result<Past, redb::Error> {
+        let series = self.series.get(name).copied();
         let (last, place) = tier.place(unix_s);
         let first = last.saturating_sub(tier.kept);
         let mut samples = Vec::with_capacity((tier.kept as usize + 1) * SLOTS_AT_MOST);
-        let transaction = self.store.get()?.begin_read()?;
+        let transaction = self.database()?.begin_read()?;
         let chunks = match transaction.open_table(CHUNKS) {
             Err(redb::TableError::TableDoesNotExist(_)) => None,
             table => Some(table?),
@@ -178,19 +214,9 @@ impl History {
     }
 }
 
-/// The database, which panics at its end, too, where its file is broken.
-#[derive(Debug)]
-struct Store(Option<Database>);
-
-impl Store {
-    fn get(&self) -> Result<&Database, StorageError> {
-        self.0.as_ref().ok_or(StorageError::DatabaseClosed)
-    }
-}
-
 impl Drop for Store {
     fn drop(&mut self) {
-        let database = self.0.take();
+        let database = self.database.take();
         let _ = catch_unwind(AssertUnwindSafe(|| drop(database)));
     }
 }
@@ -347,7 +373,8 @@ mod tests {
         }
         let length = std::fs::metadata(folder.path().join("history.redb")).unwrap().len();
         assert!(length <= octets, "{length} octets, and {octets} at the most");
-        let series = history.series.lock().unwrap();
+        let store = history.store();
+        let series = &store.as_ref().unwrap().series;
         assert_eq!(series.len() as u64, room);
         // Those that were gone made room.
         assert!(series.contains_key(&format!("peer {}", (days * 24 - 1) / 100 + 1)), "{series:?}");
@@ -400,6 +427,49 @@ mod tests {
             assert_eq!((written, &known[..20]), (20, &(0..20).map(|at| at as f32).collect::<Vec<_>>()[..]));
             assert!(!aside(&folder.path().join("history.redb")).exists());
         }
+    }
+
+    const FULL: &str = "SIDESTEP_TEST_FULL";
+
+    /// Not a test of its own: what the next one starts. What may be written of a file has a limit, as on a disk that is full.
+    #[test]
+    fn goes_on_when_there_is_room_again() {
+        let Some(path) = std::env::var_os(FULL) else { return };
+        let limit = |octets: &str| {
+            let arguments = [format!("--pid={}", std::process::id()), format!("--fsize={octets}:")];
+            assert!(std::process::Command::new("prlimit").args(arguments).status().unwrap().success());
+        };
+        let history = History::open(Path::new(&path), u64::MAX).unwrap();
+        history.write(&[minute(DAY, "a", 0.0)]).unwrap();
+        limit("4096");
+        for at in 1..4 {
+            history.write(&[minute(DAY + at * 60, "b", 1.0)]).unwrap_err();
+        }
+        limit("unlimited");
+        history.write(&[minute(DAY + 240, "a", 4.0)]).unwrap();
+        let known = |name| {
+            let past = history.read(name, MINUTES, DAY + 240).unwrap();
+            past.samples.iter().filter(|one| !one.up.is_nan()).map(|one| one.tx).collect::<Vec<_>>()
+        };
+        assert_eq!((known("a"), known("b")), (vec![0.0, 4.0], vec![]));
+        assert!(!aside(Path::new(&path)).exists());
+        println!("it has gone on");
+    }
+
+    #[test]
+    fn a_disk_that_was_full_for_a_while_ends_no_history() {
+        let folder = tempfile::tempdir().unwrap();
+        // The signal would end the process before it sees an error.
+        let script =
+            "trap '' XFSZ; exec \"$0\" --exact --nocapture history::tests::goes_on_when_there_is_room_again";
+        let output = std::process::Command::new("sh")
+            .args(["-c", script])
+            .arg(std::env::current_exe().unwrap())
+            .env(FULL, folder.path().join("history.redb"))
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && said.contains("it has gone on"), "{said}");
     }
 
     /// Octets anywhere in the file become others, as on a disk that fails.

@@ -57,12 +57,7 @@ async fn accept(listener: tokio::net::TcpListener, tls: Option<TlsAcceptor>, sit
     }
 }
 
-async fn greet(
-    stream: tokio::net::TcpStream,
-    tls: Option<TlsAcceptor>,
-    site: Arc<Site>,
-    _place: Place,
-) {
+async fn greet(stream: tokio::net::TcpStream, tls: Option<TlsAcceptor>, site: Arc<Site>, _place: Place) {
     let Some(tls) = tls else { return converse(stream, site).await };
     // What goes wrong is the client's affair.
     if let Ok(Ok(stream)) = tokio::time::timeout(REQUEST_TIME, tls.accept(stream)).await {
