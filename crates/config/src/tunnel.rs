@@ -14,7 +14,8 @@ section! {
     /// `[tunnel]`, as it stands in the file.
     TunnelTable = "[tunnel]" {
         /// Name of the device; also of the control socket `/run/sidestep/NAME.sock` and the nftables table
-        /// `sidestep-NAME`.
+        /// `sidestep-NAME`. It is not `gateway` or `scripts` and begins with neither `gateway-` nor `scripts-`, as the
+        /// sockets of those do.
         name: String = Default(r#""mt6d0""#);
         /// Largest inner packet, 1280 to 65535 bytes. Set it only to stay below what the path carries.
         mtu: i64 = Otherwise("follows the path");
@@ -74,7 +75,7 @@ impl Tunnel {
 
 impl Converter<'_> {
     pub(crate) fn tunnel(&mut self, table: &TunnelTable) -> Option<Tunnel> {
-        let name = self.value(&table.name, value::interface);
+        let name = self.value(&table.name, value::tunnel_name);
         let mtu = self.optional(&table.mtu, value::mtu);
         let addresses = self.each(&table.addresses, value::interface_address);
         let spin = self.value(&table.spin, spin);

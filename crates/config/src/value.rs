@@ -96,6 +96,19 @@ pub(crate) fn interface(name: &str) -> Result<String, Problem> {
     )
 }
 
+/// The name of a tunnel: that of its interface, and of its socket among those of gateways and script hosts, which are known by
+/// their names.
+pub(crate) fn tunnel_name(name: &str) -> Result<String, Problem> {
+    let is_kind = |kind| name.strip_prefix(kind).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'));
+    if ["gateway", "scripts"].into_iter().any(is_kind) {
+        return problem(
+            "the name of another kind of daemon",
+            "\"gateway\", \"scripts\" and names that begin with \"gateway-\" or \"scripts-\" are not for tunnels",
+        );
+    }
+    interface(name)
+}
+
 /// A name that the user gives a peer.
 pub(crate) fn peer_name(name: &str) -> Result<String, Problem> {
     if (1..=64).contains(&name.chars().count()) && !name.chars().any(|c| c.is_control() || c.is_whitespace())
@@ -233,6 +246,16 @@ mod tests {
         assert_eq!(parse_duration("10"), Err(DurationError::NoUnit("10".into())));
         for text in ["", "s", "-1s", "1x", "99999999999999999999s", "9999999999999999999h"] {
             assert!(parse_duration(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn no_tunnel_is_called_as_the_sockets_of_others_are() {
+        for taken in ["gateway", "scripts", "gateway-1", "scripts-", "gateway-home", "no name", ""] {
+            assert!(tunnel_name(taken).is_err(), "{taken}");
+        }
+        for free in ["mt6d0", "gateways", "my-gateway", "script-1"] {
+            assert_eq!(tunnel_name(free).unwrap(), free);
         }
     }
 

@@ -30,7 +30,7 @@ section! {
         /// The address that this end listens at and sends from.
         address: String = Otherwise("all of them");
         /// Name of the TUN device, and of the control socket.
-        interface: String = Otherwise("the file's name; `ipsec0` if it has more than 15 letters");
+        interface: String = Otherwise("the file's name; `ipsec0` if it cannot be one");
         /// Addresses of the device, with prefix length. Those that a remote gives this end are added.
         addresses: Vec<Spanned<String>> = Otherwise("none");
         /// Largest packet in the tunnel, 1280 to 65535 bytes. Set it only to stay below what the path carries.

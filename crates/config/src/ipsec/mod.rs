@@ -212,9 +212,9 @@ fn assemble(
 impl Converter<'_> {
     /// The device's name: the file's, if it is not given and that can be one.
     fn device_name(&mut self, table: &IpsecTable, path: &Path) -> Option<String> {
-        let given = self.optional(&table.interface, crate::value::interface)?;
+        let given = self.optional(&table.interface, crate::value::tunnel_name)?;
         let stem = || path.file_stem().and_then(|stem| stem.to_str());
-        let by_file = || stem().and_then(|stem| crate::value::interface(stem).ok());
+        let by_file = || stem().and_then(|stem| crate::value::tunnel_name(stem).ok());
         Some(given.or_else(by_file).unwrap_or_else(|| OTHERWISE.to_owned()))
     }
 
