@@ -70,6 +70,11 @@ impl fmt::Display for Place {
 }
 
 impl Place {
+    /// Whether it is a path, which no browser comes to.
+    pub(crate) fn is_path(&self) -> bool {
+        matches!(self, Place::Unix(_))
+    }
+
     /// Whether no tunnel will ever hop there.
     pub(crate) fn is_local(&self) -> bool {
         self.global_address().is_none()

@@ -1,11 +1,11 @@
 //! As much HTTP/1.1 as Prometheus and a person with curl need: GET and HEAD of one page, a connection for each.
 //!
-//! A client has a thread of its own, so that a slow one holds up nobody, and bounded time and memory. The daemons are asked
-//! once a second at the most, however many ask here.
+//! A client has a thread of its own, so that a slow one holds up no other while there are few, and bounded time and memory.
+//! The daemons are asked once a second at the most, however many ask here.
 
 use std::convert::Infallible;
 use std::io::{self, Read, Write};
-use std::net::TcpStream;
+use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{Sender, channel};
@@ -114,14 +114,16 @@ enum Question {
         format: Format,
         only_head: bool,
     },
-    /// Something else: the status line that answers it.
-    Refused(&'static str),
+    /// Something else: the status line that answers it, and what to do instead.
+    Refused(&'static str, &'static str),
 }
+
+const INSTEAD: &str = "GET /metrics";
 
 impl Service {
     fn serve(&self, stream: Box<dyn Stream>) -> io::Result<()> {
         let mut stream = Timed { stream, deadline: Instant::now() + REQUEST_TIME };
-        let question = read_question(&mut stream)?;
+        let question = read_question(&mut stream, !self.place.is_path())?;
         let (status, kind, body, only_head) = match question {
             Question::Page { format, only_head } => match self.page() {
                 Ok(page) => ("200 OK", format.content_type(), format.of(page.to_string()), only_head),
@@ -130,8 +132,8 @@ impl Service {
                     return Ok(());
                 }
             },
-            Question::Refused(status) => {
-                (status, "text/plain; charset=utf-8", format!("{status}: GET /metrics\n"), false)
+            Question::Refused(status, instead) => {
+                (status, "text/plain; charset=utf-8", format!("{status}: {instead}\n"), false)
             }
         };
         stream.deadline = Instant::now() + REPLY_TIME;
@@ -164,7 +166,7 @@ impl Service {
     }
 }
 
-fn read_question(stream: &mut impl Read) -> io::Result<Question> {
+fn read_question(stream: &mut impl Read, by_address: bool) -> io::Result<Question> {
     let mut head = Vec::new();
     let mut buffer = [0; 1024];
     loop {
@@ -173,26 +175,34 @@ fn read_question(stream: &mut impl Read) -> io::Result<Question> {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         head.extend_from_slice(&buffer[..count]);
-        if let Some(question) = question(&head) {
+        if let Some(question) = question(&head, by_address) {
             return Ok(question);
         }
         if head.len() > LONGEST_REQUEST {
-            return Ok(Question::Refused("431 Request Header Fields Too Large"));
+            return Ok(Question::Refused("431 Request Header Fields Too Large", INSTEAD));
         }
     }
 }
 
-/// None while there is more to come.
-fn question(head: &[u8]) -> Option<Question> {
+/// None while there is more to come. Where anybody's browser could be led by a name (DNS rebinding), who asks says `by_address`
+/// whom.
+fn question(head: &[u8], by_address: bool) -> Option<Question> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(head) {
         Ok(httparse::Status::Partial) => return None,
         Ok(httparse::Status::Complete(_)) => {}
         Err(httparse::Error::TooManyHeaders) => {
-            return Some(Question::Refused("431 Request Header Fields Too Large"));
+            return Some(Question::Refused("431 Request Header Fields Too Large", INSTEAD));
         }
-        Err(_) => return Some(Question::Refused("400 Bad Request")),
+        Err(_) => return Some(Question::Refused("400 Bad Request", INSTEAD)),
+    }
+    let is_led = |header: &httparse::Header<'_>| {
+        header.name.eq_ignore_ascii_case("host")
+            && !is_address(std::str::from_utf8(header.value).unwrap_or("?"))
+    };
+    if by_address && request.headers.iter().any(is_led) {
+        return Some(Question::Refused("421 Misdirected Request", "ask by an address, or by localhost"));
     }
     let path = request.path.unwrap_or_default();
     let path = path.split_once('?').map_or(path, |(path, _)| path);
@@ -205,9 +215,21 @@ fn question(head: &[u8]) -> Option<Question> {
             let format = if request.headers.iter().any(wants) { Format::OpenMetrics } else { Format::Text };
             Question::Page { format, only_head: method == "HEAD" }
         }
-        (Some("GET" | "HEAD"), _) => Question::Refused("404 Not Found"),
-        _ => Question::Refused("405 Method Not Allowed"),
+        (Some("GET" | "HEAD"), _) => Question::Refused("404 Not Found", INSTEAD),
+        _ => Question::Refused("405 Method Not Allowed", INSTEAD),
     })
+}
+
+/// Whether a `Host` header is an address or `localhost`, which no other site's name is, with a port or without.
+fn is_address(host: &str) -> bool {
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => host,
+    };
+    match name.strip_prefix('[').and_then(|name| name.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => name.eq_ignore_ascii_case("localhost") || name.parse::<Ipv4Addr>().is_ok(),
+    }
 }
 
 /// A connection whose waits can be limited.
@@ -317,7 +339,7 @@ mod tests {
     #[test]
     fn a_page_in_the_format_that_is_asked_for() {
         let (address, _daemon, _, _folder) = served();
-        let text = exchange(address, "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+        let text = exchange(address, "GET /metrics HTTP/1.1\r\nHost: [::1]:9469\r\n\r\n");
         assert!(text.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{text}");
         assert!(
             text.contains("sidestep_peer_state{tunnel=\"mt6d0\",peer=\"site-b\",state=\"established\"} 1\n"),
@@ -340,6 +362,7 @@ mod tests {
             ("GET / HTTP/1.1\r\n\r\n", "404"),
             ("GET /metrics/../../etc/passwd HTTP/1.1\r\n\r\n", "404"),
             ("POST /metrics HTTP/1.1\r\nContent-Length: 1\r\n\r\n", "405"),
+            ("GET /metrics HTTP/1.1\r\nHost: evil.example:9469\r\n\r\n", "421"),
             ("nonsense\r\n\r\n", "400"),
             (&many, "431"),
         ] {
@@ -353,6 +376,26 @@ mod tests {
         let _ = stream.read_to_end(&mut answer);
         assert!(!answer.starts_with(b"HTTP/1.1 200"));
         assert_eq!(asked.load(Relaxed), 0);
+    }
+
+    /// A page in a browser whose site's name leads here could read the metrics otherwise.
+    #[test]
+    fn nobody_is_led_here_by_a_name() {
+        for own in ["[::1]:9469", "[2001:db8::1]", "127.0.0.1:9469", "192.0.2.1", "localhost", "LocalHost:1"]
+        {
+            assert!(is_address(own), "{own}");
+        }
+        for other in
+            ["", "evil.example", "localhost.evil.example:9469", "127.0.0.1.evil.example", "::1", "[::1", "1"]
+        {
+            assert!(!is_address(other), "{other}");
+        }
+        let request = |host: &str| format!("GET /metrics HTTP/1.1\r\nHost: [::1]\r\nhost: {host}\r\n\r\n");
+        let refused = question(request("evil.example").as_bytes(), true);
+        assert!(matches!(refused, Some(Question::Refused(status, _)) if status.starts_with("421")));
+        // A proxy has whatever name it has.
+        let through_a_proxy = question(request("metrics.example").as_bytes(), false);
+        assert!(matches!(through_a_proxy, Some(Question::Page { .. })));
     }
 
     #[test]
@@ -391,8 +434,9 @@ mod tests {
     proptest! {
         #[test]
         fn no_request_makes_it_panic(head in proptest::collection::vec(any::<u8>(), 0..200)) {
-            let _ = question(&head);
-            let _ = question(&[b"GET /metrics HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat());
+            let _ = question(&head, true);
+            let _ = question(&[b"GET /metrics HTTP/1.1\r\n", &head[..], b"\r\n\r\n"].concat(), true);
+            let _ = is_address(&String::from_utf8_lossy(&head));
         }
     }
 }
