@@ -1,8 +1,10 @@
 //! The daemons of this machine: which there are, and what they answer.
 
 use std::collections::BTreeSet;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use control::{Error as ControlError, Request, ipsec_status, router_status, tunnel_status};
@@ -82,17 +84,9 @@ impl Sources {
         let (began, at) = (Instant::now(), SystemTime::now());
         let sockets = self.sockets();
         let answers = std::thread::scope(|scope| {
-            let asked = sockets.iter().map(|socket| scope.spawn(move || ask(socket))).collect::<Vec<_>>();
-            let gone = |socket: &Path| {
-                let source = std::io::Error::other("the thread that asked it has failed");
-                ControlError::Io { path: socket.to_owned(), source }
-            };
-            let answers = asked.into_iter().map(std::thread::ScopedJoinHandle::join);
-            sockets
-                .iter()
-                .zip(answers)
-                .map(|(socket, answer)| (socket.clone(), answer.unwrap_or_else(|_| Err(gone(socket)))))
-                .collect()
+            let start = |socket| std::thread::Builder::new().spawn_scoped(scope, move || ask(socket));
+            let asked: Vec<_> = sockets.iter().map(|socket| (socket, start(socket))).collect();
+            asked.into_iter().map(|(socket, asked)| (socket.clone(), answer(socket, asked))).collect()
         });
         let at = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
         Asked { answers, took: began.elapsed(), at }
@@ -111,6 +105,17 @@ impl Sources {
         sockets.extend(control::socket_of_scripts().ok().filter(|socket| control::is_there(socket)));
         sockets
     }
+}
+
+/// What the thread that asks a socket has come back with, where there is one: a machine may have no more of them.
+fn answer(
+    socket: &Path,
+    asked: io::Result<ScopedJoinHandle<'_, Result<Answer, ControlError>>>,
+) -> Result<Answer, ControlError> {
+    let failed = |_| io::Error::other("the thread that asked it has failed");
+    asked
+        .and_then(|asked| asked.join().map_err(failed))
+        .unwrap_or_else(|source| Err(ControlError::Io { path: socket.to_owned(), source }))
 }
 
 fn ask(socket: &Path) -> Result<Answer, ControlError> {
@@ -194,5 +199,48 @@ impl Asked {
             }
         }
         page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+    use std::process::Command;
+
+    use super::*;
+
+    const FEW_THREADS: &str = "SIDESTEP_TEST_FEW_THREADS";
+
+    /// Not a test of its own: what the next one starts. There is memory for the stacks of a few threads more.
+    #[test]
+    fn asks_with_few_threads() {
+        let Some(folder) = std::env::var_os(FEW_THREADS) else { return };
+        let sockets: Vec<_> = (0..100).map(|at| Path::new(&folder).join(format!("{at}.sock"))).collect();
+        // They take what is asked, and do not answer while all are asked.
+        let listeners: Vec<_> = sockets.iter().map(|socket| UnixListener::bind(socket).unwrap()).collect();
+        let memory = std::fs::read_to_string("/proc/self/statm").unwrap();
+        let pages: u64 = memory.split(' ').next().unwrap().parse().unwrap();
+        let limit = format!("--as={}:", pages * 4096 + (20 << 20));
+        let pid = format!("--pid={}", std::process::id());
+        assert!(Command::new("prlimit").args([limit, pid]).status().unwrap().success());
+        let asked = Sources::new(sockets).unwrap().ask();
+        drop(listeners);
+        let said = asked.answers.iter().map(|(_, answer)| answer.as_ref().unwrap_err().to_string());
+        let unasked = said.filter(|why| !why.contains("no answer within")).count();
+        println!("\n{unasked} were not asked");
+    }
+
+    #[test]
+    fn where_threads_are_short_some_are_not_asked_and_the_others_are() {
+        let folder = tempfile::tempdir().unwrap();
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--nocapture", "--test-threads=1", "sources::tests::asks_with_few_threads"])
+            .env(FEW_THREADS, folder.path())
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        let unasked = said.lines().find_map(|line| line.strip_suffix(" were not asked"));
+        let unasked: usize = unasked.unwrap_or_else(|| panic!("{output:?}")).parse().unwrap();
+        assert!((1..100).contains(&unasked), "{unasked}");
     }
 }
