@@ -176,6 +176,11 @@ pub fn sockets(folder: &Path) -> Vec<PathBuf> {
     entries(folder).map_or(Vec::new(), of_tunnels)
 }
 
+/// The same, with those of gateways and script hosts.
+pub fn all_sockets(folder: &Path) -> Vec<PathBuf> {
+    entries(folder).map_or(Vec::new(), |entries| of_daemons(entries).collect())
+}
+
 /// Those of the folder, or of the one beside it for who may only look.
 fn entries(folder: &Path) -> io::Result<std::fs::ReadDir> {
     std::fs::read_dir(folder).or_else(|error| match folder_of_readers(folder) {
@@ -187,14 +192,15 @@ fn entries(folder: &Path) -> io::Result<std::fs::ReadDir> {
 }
 
 fn of_tunnels(entries: std::fs::ReadDir) -> Vec<PathBuf> {
+    of_daemons(entries).filter(|path| !is_of_no_tunnel(path)).collect()
+}
+
+fn of_daemons(entries: std::fs::ReadDir) -> impl Iterator<Item = PathBuf> {
     entries
         .filter_map(Result::ok)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
         .map(|entry| entry.path())
-        .filter(|path| {
-            path.extension().is_some_and(|extension| extension == "sock") && !is_of_no_tunnel(path)
-        })
-        .collect()
+        .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
 }
 
 /// The only socket in `folder`, or the only one that something listens on.

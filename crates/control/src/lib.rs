@@ -13,12 +13,13 @@ pub mod ipsec_status;
 mod listen;
 mod message;
 mod path;
+pub mod place;
 pub mod router_status;
 mod server;
 pub mod stack_status;
 pub mod tunnel_status;
 
-pub use client::{Error, LONG, ask, ask_for, ask_within, find, sockets};
+pub use client::{Error, LONG, all_sockets, ask, ask_for, ask_within, find, sockets};
 pub use listen::{listen_privately, listen_to_group, remove_stale_socket};
 pub use message::{Ask, ENDING, Reply, Request};
 pub use path::{

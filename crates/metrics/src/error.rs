@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use control::tunnel_status::Status;
 use ipnet::Ipv6Net;
 
 use crate::place::Place;
@@ -47,11 +48,31 @@ pub enum Error {
 
 impl Error {
     /// # Errors
-    /// Where one of these prefixes, in which tunnels hop, contains the place.
-    pub(crate) fn unless_outside(place: &Place, prefixes: &[Ipv6Net]) -> Result<(), Self> {
-        match place.inside(prefixes) {
-            Some(prefix) => Err(Error::Hopping { place: place.clone(), prefix }),
+    /// Where one of these tunnels hops at the place.
+    pub(crate) fn unless_outside<'a>(
+        place: &Place,
+        tunnels: impl IntoIterator<Item = &'a Status>,
+    ) -> Result<(), Self> {
+        match place.address().and_then(|address| control::place::hopped_in(address, tunnels)) {
+            Some((_, prefix)) => Err(Error::Hopping { place: place.clone(), prefix }),
             None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_where_a_tunnel_hops() {
+        let tunnel = control::tunnel_status::example();
+        let is_outside = |place: &str| Error::unless_outside(&place.parse().unwrap(), [&tunnel]).is_ok();
+        for inside in ["[2001:db8:a1::5]:9469", "[2001:db8:b1:0:ffff::1]:1"] {
+            assert!(!is_outside(inside), "{inside}");
+        }
+        for outside in ["[2001:db8:a::1]:9469", "[::1]:9469", "192.0.2.1:9469", "unix:/run/x.sock"] {
+            assert!(is_outside(outside), "{outside}");
         }
     }
 }

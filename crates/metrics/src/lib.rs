@@ -38,7 +38,7 @@ pub fn once(sources: &Sources, format: Format) -> Result<String, Error> {
 /// # Errors
 /// Where that place cannot be used, or is one that a tunnel hops in, also if that only shows later.
 pub fn serve(place: &Place, sources: Sources) -> Result<std::convert::Infallible, Error> {
-    Error::unless_outside(place, &sources.ask().hop_prefixes())?;
+    Error::unless_outside(place, sources.ask().tunnels())?;
     let listener = place.listen().map_err(|source| Error::Listen { place: place.clone(), source })?;
     for missing in linux::confine::confine([])? {
         tracing::info!("this kernel has no {missing}: confined without it");

@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use ipnet::Ipv6Net;
+use control::place;
 
 /// An address and a port, or a Unix socket.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -52,10 +52,10 @@ impl FromStr for Place {
             return if path.is_absolute() { Ok(Place::Unix(path)) } else { Err(NoPlace::Unknown) };
         }
         let address: SocketAddr = text.parse().map_err(|_| NoPlace::Unknown)?;
-        match address.ip().to_canonical() {
-            ip if ip.is_unspecified() => Err(NoPlace::Everywhere),
-            ip if ip.is_multicast() => Err(NoPlace::Multicast),
-            _ => Ok(Place::Tcp(address)),
+        match place::judge(address.ip()) {
+            Err(place::NoPlace::Everywhere) => Err(NoPlace::Everywhere),
+            Err(place::NoPlace::Multicast) => Err(NoPlace::Multicast),
+            Ok(()) => Ok(Place::Tcp(address)),
         }
     }
 }
@@ -75,25 +75,14 @@ impl Place {
         matches!(self, Place::Unix(_))
     }
 
-    /// Whether no tunnel will ever hop there.
-    pub(crate) fn is_local(&self) -> bool {
-        self.global_address().is_none()
-    }
-
-    fn global_address(&self) -> Option<Ipv6Addr> {
+    /// Its address, where a tunnel could hop.
+    pub(crate) fn address(&self) -> Option<IpAddr> {
         match self {
-            Place::Tcp(address) => match address.ip().to_canonical() {
-                IpAddr::V6(address) if !address.is_loopback() => Some(address),
-                _ => None,
-            },
+            Place::Tcp(address) => {
+                Some(address.ip().to_canonical()).filter(|ip| ip.is_ipv6() && !ip.is_loopback())
+            }
             Place::Unix(_) => None,
         }
-    }
-
-    /// The first of these prefixes that contains it.
-    pub(crate) fn inside(&self, prefixes: &[Ipv6Net]) -> Option<Ipv6Net> {
-        let address = self.global_address()?;
-        prefixes.iter().copied().find(|prefix| prefix.contains(&address))
     }
 
     /// A Unix socket is for its owner and the group that it gets from its folder, or from this process.
@@ -126,18 +115,6 @@ mod tests {
         for bad in ["", ":9469", "9469", "localhost:9469", "[::1]", "unix:", "unix:metrics.sock", "::1:9469x"]
         {
             assert_eq!(bad.parse::<Place>(), Err(NoPlace::Unknown), "{bad}");
-        }
-    }
-
-    #[test]
-    fn no_address_that_a_tunnel_hops_in() {
-        let prefixes = ["2001:db8:a1::/64".parse().unwrap(), "2001:db8:a2::/64".parse().unwrap()];
-        let place = |text: &str| text.parse::<Place>().unwrap();
-        for inside in ["[2001:db8:a1::5]:9469", "[2001:db8:a2:0:ffff::1]:1"] {
-            assert!(place(inside).inside(&prefixes).is_some(), "{inside}");
-        }
-        for outside in ["[2001:db8:a::1]:9469", "[::1]:9469", "192.0.2.1:9469", "unix:/run/x.sock"] {
-            assert!(place(outside).inside(&prefixes).is_none(), "{outside}");
         }
     }
 }

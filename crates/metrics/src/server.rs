@@ -54,12 +54,12 @@ pub(crate) fn run(listener: &Listener, place: &Place, sources: Sources) -> Resul
     };
     std::thread::Builder::new().name("accept".into()).spawn(accepting)?;
     loop {
-        let why = if place.is_local() {
+        let why = if place.address().is_none() {
             ended.recv().map_err(io::Error::other)?
         } else {
             match ended.recv_timeout(LOOK_EVERY) {
                 Ok(why) => why,
-                Err(_) => match Error::unless_outside(place, &service.sources.ask().hop_prefixes()) {
+                Err(_) => match Error::unless_outside(place, service.sources.ask().tunnels()) {
                     Ok(()) => continue,
                     Err(why) => why,
                 },
@@ -157,7 +157,7 @@ impl Service {
             Some((made, page)) if made.elapsed() < FRESH => Ok(Arc::clone(page)),
             _ => {
                 let asked = self.sources.ask();
-                Error::unless_outside(&self.place, &asked.hop_prefixes())?;
+                Error::unless_outside(&self.place, asked.tunnels())?;
                 let page: Arc<str> = asked.page().text().into();
                 *last = Some((Instant::now(), Arc::clone(&page)));
                 Ok(page)

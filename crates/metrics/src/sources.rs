@@ -8,7 +8,6 @@ use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use control::{Error as ControlError, Request, ipsec_status, router_status, tunnel_status};
-use ipnet::Ipv6Net;
 use script_host::protocol::{Request as ScriptRequest, Scripts};
 
 use crate::catalogue::{ASKING, BUILD, DAEMON, DAEMON_UP, DAEMON_UPTIME};
@@ -154,15 +153,12 @@ impl Asked {
         })
     }
 
-    /// Those in which this machine's tunnels hop.
-    pub(crate) fn hop_prefixes(&self) -> Vec<Ipv6Net> {
-        let tunnels = self.answers.iter().filter_map(|(_, answer)| match answer {
-            Ok(Answer::Tunnel(status)) => Some(status),
+    /// This machine's tunnels that answer.
+    pub(crate) fn tunnels(&self) -> impl Iterator<Item = &tunnel_status::Status> {
+        self.answers.iter().filter_map(|(_, answer)| match answer {
+            Ok(Answer::Tunnel(status)) => Some(&**status),
             _ => None,
-        });
-        tunnels
-            .flat_map(|status| status.peers.iter().map(|peer| peer.hop_prefix).chain([status.hop_prefix]))
-            .collect()
+        })
     }
 
     /// As samples.

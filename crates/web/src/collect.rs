@@ -60,7 +60,10 @@ impl Collected {
     fn run(self: &Arc<Self>, folder: &Path) {
         let mut minute = now_ms() / 60_000;
         loop {
-            for socket in sockets(folder) {
+            // In order, so that the same are asked where there are too many.
+            let mut sockets = control::all_sockets(folder);
+            sockets.sort();
+            for socket in sockets {
                 self.follow(&socket);
             }
             let now = now_ms();
@@ -106,9 +109,8 @@ impl Collected {
             return false;
         }
         source.take(answer, now_ms());
-        if let Some(prefix) = source.tunnel.hop_prefix().filter(|prefix| place::is_in(self.listen, *prefix)) {
-            let tunnel = asker.name.clone();
-            *why_to_end = Some(Error::Hopping { listen: self.listen, prefix, tunnel });
+        if let Err(why) = place::refuse_hopping(self.listen, source.tunnel.status()) {
+            *why_to_end = Some(why);
             self.must_end.notify_one();
         }
         // A new browser gets these either with all others or by themselves, never both: it comes in under the same lock.
@@ -212,21 +214,6 @@ impl Collected {
 pub(crate) fn series(tunnel: &str, peer: Option<&str>) -> String {
     // Neither name has a line break.
     peer.map_or_else(|| tunnel.to_owned(), |peer| format!("{tunnel}\n{peer}"))
-}
-
-/// All sockets that are asked: those of the folder, or of the one beside it, for who may only look.
-fn sockets(folder: &Path) -> Vec<PathBuf> {
-    let beside = || {
-        let mut name = folder.file_name().unwrap_or_default().to_owned();
-        name.push("-read");
-        std::fs::read_dir(folder.with_file_name(name))
-    };
-    let Ok(entries) = std::fs::read_dir(folder).or_else(|_| beside()) else { return Vec::new() };
-    let paths = entries.flatten().map(|entry| entry.path());
-    let mut sockets: Vec<_> =
-        paths.filter(|path| path.extension().is_some_and(|extension| extension == "sock")).collect();
-    sockets.sort();
-    sockets
 }
 
 /// Milliseconds since 1970.

@@ -14,9 +14,12 @@ pub enum Error {
         "{0} is every address of this machine, also those that hop: give one of them, such as [::1]:8641"
     )]
     EveryAddress(SocketAddr),
+    /// It is a group of hosts.
+    #[error("{0} is a multicast address: give one of this machine, such as [::1]:8641")]
+    Multicast(SocketAddr),
     /// A service there would give away that the prefix is in use.
     #[error(
-        "{listen} is in the hopping prefix {prefix} of {tunnel}, where nothing may answer: give another address"
+        "{listen} is in the hopping prefix {prefix} of {tunnel} or a peer of it, where nothing may answer: give another address"
     )]
     Hopping {
         /// Where it was to listen.

@@ -93,7 +93,7 @@ impl Page {
             options.tls.as_ref().map(|(certificate, key)| tls::acceptor(certificate, key)).transpose()?;
         std::fs::create_dir_all(&options.state)
             .map_err(|source| Error::File { path: options.state.clone(), source })?;
-        let listener = place::listen(options.listen, tls.is_some(), &hopping(&options))?;
+        let listener = place::listen(options.listen, tls.is_some(), &tunnels(&options))?;
         let listen =
             listener.local_addr().map_err(|source| Error::Listen { listen: options.listen, source })?;
         let token = Token::load(&options.state.join("token"), listen.port())?;
@@ -170,9 +170,8 @@ pub fn invent_past(
     Ok(history.write(&all)?)
 }
 
-/// The prefixes that tunnels hop in now, with the tunnels' names.
-fn hopping(options: &Options) -> Vec<(String, ipnet::Ipv6Net)> {
-    let tunnels = control::sockets(&options.sockets);
-    let status = tunnels.iter().filter_map(|socket| source::ask_tunnel(socket).ok());
-    status.map(|status| (status.tunnel, status.hop_prefix)).collect()
+/// The tunnels that answer now.
+fn tunnels(options: &Options) -> Vec<control::tunnel_status::Status> {
+    let sockets = control::sockets(&options.sockets);
+    sockets.iter().filter_map(|socket| source::ask_tunnel(socket).ok()).collect()
 }

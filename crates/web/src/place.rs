@@ -2,20 +2,15 @@
 
 use std::net::{IpAddr, SocketAddr, TcpListener};
 
-use ipnet::Ipv6Net;
+use control::place::{self, NoPlace};
+use control::tunnel_status::Status;
 
 use crate::error::Error;
 
 /// Listens there, if the page may be there.
-pub(crate) fn listen(
-    listen: SocketAddr,
-    encrypted: bool,
-    hopping: &[(String, Ipv6Net)],
-) -> Result<TcpListener, Error> {
+pub(crate) fn listen(listen: SocketAddr, encrypted: bool, tunnels: &[Status]) -> Result<TcpListener, Error> {
     judge(listen, encrypted)?;
-    if let Some((tunnel, prefix)) = hopping.iter().find(|(_, prefix)| is_in(listen, *prefix)) {
-        return Err(Error::Hopping { listen, prefix: *prefix, tunnel: tunnel.clone() });
-    }
+    refuse_hopping(listen, tunnels)?;
     let about = |source| Error::Listen { listen, source };
     let listener = TcpListener::bind(listen).map_err(about)?;
     listener.set_nonblocking(true).map_err(about)?;
@@ -23,19 +18,24 @@ pub(crate) fn listen(
 }
 
 fn judge(listen: SocketAddr, encrypted: bool) -> Result<(), Error> {
-    let address = listen.ip().to_canonical();
-    if address.is_unspecified() {
-        return Err(Error::EveryAddress(listen));
+    match place::judge(listen.ip()) {
+        Err(NoPlace::Everywhere) => Err(Error::EveryAddress(listen)),
+        Err(NoPlace::Multicast) => Err(Error::Multicast(listen)),
+        Ok(()) if !encrypted && !listen.ip().to_canonical().is_loopback() => Err(Error::InTheClear(listen)),
+        Ok(()) => Ok(()),
     }
-    if !address.is_loopback() && !encrypted {
-        return Err(Error::InTheClear(listen));
-    }
-    Ok(())
 }
 
-/// Whether a hopping prefix has this address.
-pub(crate) fn is_in(listen: SocketAddr, prefix: Ipv6Net) -> bool {
-    matches!(listen.ip(), IpAddr::V6(address) if prefix.contains(&address))
+/// # Errors
+/// Where one of these tunnels, or a peer of it, hops there.
+pub(crate) fn refuse_hopping<'a>(
+    listen: SocketAddr,
+    tunnels: impl IntoIterator<Item = &'a Status>,
+) -> Result<(), Error> {
+    match place::hopped_in(listen.ip(), tunnels) {
+        Some((status, prefix)) => Err(Error::Hopping { listen, prefix, tunnel: status.tunnel.clone() }),
+        None => Ok(()),
+    }
 }
 
 /// Which names the page answers to. A page of another site that resolves its own name to this machine (DNS rebinding) comes
@@ -48,14 +48,15 @@ pub(crate) struct Names {
 impl Names {
     pub(crate) fn new(listen: SocketAddr, given: &[String]) -> Names {
         let mut names: Vec<String> = given.iter().map(|name| name.to_ascii_lowercase()).collect();
+        let address = listen.ip().to_canonical();
         // By `ssh -L` somebody comes to loopback by any of its names, at any port.
-        if listen.ip().is_loopback() {
+        if address.is_loopback() {
             names.extend(["localhost", "127.0.0.1", "[::1]"].map(str::to_owned));
         }
-        names.push(match listen.ip() {
+        names.extend([listen.ip(), address].map(|address| match address {
             IpAddr::V4(address) => address.to_string(),
             IpAddr::V6(address) => format!("[{address}]"),
-        });
+        }));
         Names { names }
     }
 
@@ -77,8 +78,8 @@ mod tests {
     use super::*;
 
     fn refused(address: &str, encrypted: bool) -> String {
-        let hopping = [("mt6d0".to_owned(), "2001:db8:a1::/64".parse().unwrap())];
-        listen(address.parse().unwrap(), encrypted, &hopping).unwrap_err().to_string()
+        let tunnel = control::tunnel_status::example();
+        listen(address.parse().unwrap(), encrypted, &[tunnel]).unwrap_err().to_string()
     }
 
     #[test]
@@ -86,7 +87,12 @@ mod tests {
         for everywhere in ["[::]:0", "0.0.0.0:0", "[::ffff:0.0.0.0]:0"] {
             assert!(refused(everywhere, true).contains("every address"), "{everywhere}");
         }
-        assert!(refused("[2001:db8:a1::5]:443", true).contains("hopping prefix 2001:db8:a1::/64 of mt6d0"));
+        assert!(refused("[ff02::1]:443", true).contains("multicast"));
+        for (hops, prefix) in
+            [("[2001:db8:a1::5]:443", "2001:db8:a1::/64"), ("[2001:db8:b1::5]:443", "2001:db8:b1::/64")]
+        {
+            assert!(refused(hops, true).contains(&format!("hopping prefix {prefix} of mt6d0")), "{hops}");
+        }
         for open in ["192.0.2.1:443", "[2001:db8::1]:443", "[::ffff:192.0.2.1]:443"] {
             assert!(refused(open, false).contains("--certificate"), "{open}");
         }
@@ -108,5 +114,7 @@ mod tests {
         }
         let outside = Names::new("192.0.2.1:443".parse().unwrap(), &[]);
         assert!(outside.has("192.0.2.1:443") && !outside.has("localhost:443"));
+        let mapped = Names::new("[::ffff:192.0.2.1]:443".parse().unwrap(), &[]);
+        assert!(mapped.has("192.0.2.1:443") && mapped.has("[::ffff:192.0.2.1]:443"));
     }
 }

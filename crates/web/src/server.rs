@@ -78,3 +78,34 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, 
         .serve_connection(Patient::new(TokioIo::new(stream), PATIENCE, ANSWER_TIME), service)
         .await;
 }
+
+#[cfg(test)]
+mod tests {
+    use control::tunnel_status::example;
+    use control::{Call, Reply, Request, Server};
+
+    use super::*;
+    use crate::collect::Collected;
+    use crate::place::Names;
+    use crate::token::Token;
+
+    #[test]
+    fn where_a_tunnel_begins_to_hop_the_page_ends() {
+        let folder = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        // As if it listened there, which takes an address that this machine need not have.
+        let listen = "[2001:db8:a1::5]:443".parse().unwrap();
+        let collected = Arc::new(Collected::new(listen, None));
+        collected.start(folder.path().to_owned()).unwrap();
+        let token = Token::load(&folder.path().join("token"), 443).unwrap();
+        let site = Site { listen, collected, token, names: Names::new(listen, &[]), encrypted: true };
+        let _daemon = Server::start(&folder.path().join("mt6d0.sock"), |call: Call| match call.request {
+            Request::Show => call.answer_status(example()),
+            _ => call.answer(Reply::Error("is not asked for that".into())),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let why = runtime.block_on(serve(listener, None, Arc::new(site)));
+        assert!(matches!(why, Error::Hopping { .. }), "{why}");
+    }
+}

@@ -23,17 +23,11 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// By the socket's name.
-    fn of(name: &str) -> Kind {
-        let numbered = |prefix: &str| {
-            let number = name.strip_prefix(prefix);
-            number.is_some_and(|number| {
-                !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
-            })
-        };
-        match name {
-            _ if numbered("gateway-") => Kind::Gateway,
-            _ if numbered("scripts-") => Kind::Scripts,
-            _ => Kind::Tunnel,
+    fn of(socket: &Path) -> Kind {
+        match () {
+            () if control::is_of_gateway(socket) => Kind::Gateway,
+            () if control::is_of_scripts(socket) => Kind::Scripts,
+            () => Kind::Tunnel,
         }
     }
 
@@ -151,7 +145,7 @@ pub(crate) struct Asker {
 impl Asker {
     pub(crate) fn new(socket: &Path) -> Asker {
         let name = socket.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Asker { kind: Kind::of(&name), name, socket: socket.to_owned(), told: Told::default() }
+        Asker { kind: Kind::of(socket), name, socket: socket.to_owned(), told: Told::default() }
     }
 
     /// How things are.
@@ -187,13 +181,6 @@ pub(crate) fn ask_tunnel(socket: &Path) -> Result<Status, control::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_socket_is_known_by_its_name() {
-        let kind = |name| Kind::of(name);
-        assert_eq!([kind("mt6d0"), kind("gateway-home"), kind("scripts-")], [Kind::Tunnel; 3]);
-        assert_eq!([kind("gateway-4026531840"), kind("scripts-1")], [Kind::Gateway, Kind::Scripts]);
-    }
 
     #[test]
     fn what_is_of_another_kind_is_no_fault_unless_it_becomes_a_tunnel() {

@@ -76,9 +76,9 @@ impl Tunnel {
         taken.map(|(name, minute)| (name, minute.sample())).collect()
     }
 
-    /// The prefix that it hops in.
-    pub(crate) fn hop_prefix(&self) -> Option<ipnet::Ipv6Net> {
-        self.status.as_ref().map(|status| status.hop_prefix)
+    /// What it said last.
+    pub(crate) fn status(&self) -> Option<&Status> {
+        self.status.as_ref()
     }
 
     /// The tunnel and all its peers, in short.

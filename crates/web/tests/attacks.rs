@@ -292,8 +292,7 @@ fn strangers_keep_no_place() {
         let answers = scene.send(request.as_bytes());
         assert_eq!((answers.matches("HTTP/1.1 ").count(), field(&answers, "connection")), (1, Some("close")));
     }
-    let request =
-        format!("GET / HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n", scene.address, scene.cookie);
+    let request = format!("GET / HTTP/1.1\r\nHost: {}\r\nCookie: {}\r\n", scene.address, scene.cookie);
     let answers = scene.send(format!("{request}\r\n{request}Connection: close\r\n\r\n").as_bytes());
     assert_eq!(answers.matches("HTTP/1.1 200").count(), 2);
 }
@@ -434,47 +433,36 @@ fn a_daemon_that_hangs_does_not_hold_up_what_is_said_of_others() {
 }
 
 #[test]
-fn where_a_tunnel_begins_to_hop_the_page_ends() {
+fn the_page_is_not_where_a_tunnel_or_its_peer_hops() {
     let folder = tempfile::tempdir().unwrap();
-    let mut options = options(folder.path(), None);
-    options.listen = "[::1]:0".parse().unwrap();
-    let hops = |_: &Value| {
-        let mut status = example();
-        status.hop_prefix = "::/64".parse().unwrap();
-        Ok(serde_json::to_value(status).unwrap())
-    };
-    let page = Page::bind(options.clone()).unwrap();
-    let _daemon = Daemon::start(&options.sockets.join("mt6d0.sock"), hops).unwrap();
-    assert!(matches!(page.serve(), Error::Hopping { .. }));
-    let refused = Page::bind(options).err().unwrap().to_string();
-    assert!(refused.contains("in the hopping prefix ::/64 of mt6d0"), "{refused}");
+    let mut options = options(folder.path(), Some(certificate(folder.path())));
+    let _daemon = tunnel(&options.sockets.join("mt6d0.sock"));
+    for hops in ["[2001:db8:a1::5]:0", "[2001:db8:b1::5]:0"] {
+        options.listen = hops.parse().unwrap();
+        let refused = Page::bind(options.clone()).err().unwrap();
+        assert!(matches!(refused, Error::Hopping { .. }), "{refused}");
+    }
 }
 
-#[test]
-fn tls_is_1_3_and_in_the_clear_nothing_is_said() {
-    let folder = tempfile::tempdir().unwrap();
-    let (certificate, key) = (folder.path().join("certificate.pem"), folder.path().join("key.pem"));
+/// A certificate and its key.
+fn certificate(folder: &Path) -> (PathBuf, PathBuf) {
+    let (certificate, key) = (folder.join("certificate.pem"), folder.join("key.pem"));
     let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:P-256",
-            "-nodes",
-            "-days",
-            "2",
-            "-subj",
-            "/CN=localhost",
-            "-keyout",
-        ])
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"])
+        .args(["-days", "2", "-subj", "/CN=localhost", "-keyout"])
         .arg(&key)
         .arg("-out")
         .arg(&certificate)
         .output()
         .unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    (certificate, key)
+}
+
+#[test]
+fn tls_is_1_3_and_in_the_clear_nothing_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let (certificate, key) = certificate(folder.path());
     let scene = Scene::with(Some((certificate.clone(), key.clone())));
     assert!(!scene.get("/").contains("HTTP/1.1 "));
     let client = |version: &str| {
