@@ -4,7 +4,8 @@
 //! range. The store is redb: whatever ends the process, what was committed is there. Its size is bounded by how many peers it
 //! follows; the one that was not seen for longest makes room.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -83,12 +84,12 @@ impl History {
 
     fn begin(&self) -> Result<Store, DatabaseError> {
         let path = &self.path;
-        match Store::open(path) {
+        match Store::open(path, self.room) {
             Err(error) if is_unreadable(&error) => {
                 let aside = aside(path);
                 warn!("{}: {error}; it is now {}, and a new history begins", path.display(), aside.display());
                 std::fs::rename(path, aside)?;
-                Store::open(path)
+                Store::open(path, self.room)
             }
             result => result,
         }
@@ -139,14 +140,40 @@ struct Store {
 }
 
 impl Store {
-    fn open(path: &Path) -> Result<Store, DatabaseError> {
+    fn open(path: &Path, room: usize) -> Result<Store, DatabaseError> {
         guarded(|| {
             let database = Database::builder().set_cache_size(CACHE).create(path)?;
             let mut store = Store { database: Some(database), series: HashMap::new() };
-            let series = store.database().map_err(redb::Error::from).and_then(read_series);
-            store.series = series.map_err(|error| DatabaseError::Storage(into_storage(error)))?;
+            store.begin(room).map_err(|error| DatabaseError::Storage(into_storage(error)))?;
             Ok(store)
         })
+    }
+
+    /// Reads which series there are. Where it was given more room before, those that were seen last stay, and the file shrinks.
+    fn begin(&mut self, room: usize) -> Result<(), redb::Error> {
+        let database = self.database.as_mut().ok_or(StorageError::DatabaseClosed)?;
+        self.series = read_series(database)?;
+        let surplus = self.series.len().saturating_sub(room);
+        if surplus == 0 {
+            return Ok(());
+        }
+        let mut by_age: Vec<_> =
+            self.series.iter().map(|(name, (number, seen))| (*seen, *number, name.clone())).collect();
+        by_age.sort();
+        by_age.truncate(surplus);
+        let transaction = database.begin_write()?;
+        {
+            let mut numbers = transaction.open_table(SERIES)?;
+            for (_, _, name) in &by_age {
+                numbers.remove(name.as_str())?;
+                self.series.remove(name);
+            }
+            let forgotten: HashSet<u32> = by_age.iter().map(|(_, number, _)| *number).collect();
+            transaction.open_table(CHUNKS)?.retain(|(_, _, series), _| !forgotten.contains(&series))?;
+        }
+        transaction.commit()?;
+        database.compact()?;
+        Ok(())
     }
 
     fn database(&self) -> Result<&Database, StorageError> {
@@ -172,8 +199,14 @@ impl Store {
                 put(&mut chunks, HOURS, number.number, unix_s, of_hour.mean())?;
             }
             for tier in [MINUTES, HOURS] {
-                let oldest = tier.place(unix_s).0.saturating_sub(tier.kept);
+                let now = tier.place(unix_s).0;
+                let oldest = now.saturating_sub(tier.kept);
                 let old = (tier.number, 0, 0)..(tier.number, oldest, 0);
+                // Nothing for long but of the present and the last chunk: the clock may have leapt ahead, and what there is may not
+                // be old when it is back.
+                if chunks.range(old.end..(tier.number, now.saturating_sub(1), 0))?.next().is_none() {
+                    continue;
+                }
                 // Nothing is there to be removed, but once in an hour.
                 if chunks.range(old.clone())?.next().is_some() {
                     chunks.retain_in(old, |_, _| false)?;
@@ -296,9 +329,9 @@ fn read_series(database: &Database) -> Result<HashMap<String, (u32, u32)>, redb:
 /// Whether it is the file that is wrong, rather than who else has it or the disk.
 fn is_unreadable(error: &DatabaseError) -> bool {
     match error {
-        DatabaseError::DatabaseAlreadyOpen => false,
+        DatabaseError::DatabaseAlreadyOpen | DatabaseError::Storage(StorageError::PreviousIo) => false,
         DatabaseError::Storage(StorageError::Io(error)) => {
-            matches!(error.kind(), std::io::ErrorKind::InvalidData | std::io::ErrorKind::UnexpectedEof)
+            matches!(error.kind(), ErrorKind::InvalidData | ErrorKind::UnexpectedEof)
         }
         _ => true,
     }
@@ -307,6 +340,7 @@ fn is_unreadable(error: &DatabaseError) -> bool {
 fn into_storage(error: redb::Error) -> StorageError {
     match error {
         redb::Error::Io(error) => StorageError::Io(error),
+        redb::Error::PreviousIo => StorageError::PreviousIo,
         error => StorageError::Corrupted(error.to_string()),
     }
 }
@@ -378,6 +412,45 @@ mod tests {
         assert_eq!(series.len() as u64, room);
         // Those that were gone made room.
         assert!(series.contains_key(&format!("peer {}", (days * 24 - 1) / 100 + 1)), "{series:?}");
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_for_a_while_has_made_nothing_old() {
+        let folder = tempfile::tempdir().unwrap();
+        let history = open(&folder, u64::MAX);
+        history.write(&[minute(DAY, "a", 0.0)]).unwrap();
+        // For an hour, and another hour begins meanwhile, and a day.
+        for at in 0..60 {
+            history.write(&[minute(DAY + 400 * 24 * HOUR - 600 + at * 60, "a", 1.0)]).unwrap();
+        }
+        history.write(&[minute(DAY + 60, "a", 2.0)]).unwrap();
+        for (tier, wanted) in [(MINUTES, &[0.0, 2.0][..]), (HOURS, &[1.0])] {
+            let past = history.read("a", tier, DAY + 60).unwrap();
+            let known = past.samples.iter().filter(|one| !one.up.is_nan()).map(|one| one.tx);
+            assert_eq!(known.collect::<Vec<_>>(), wanted);
+        }
+    }
+
+    #[test]
+    fn where_it_is_given_less_room_it_takes_less_from_the_start() {
+        let folder = tempfile::tempdir().unwrap();
+        let (many, few) = (64, 16);
+        let history = open(&folder, many * OCTETS_PER_SERIES);
+        for hour in 0..40 {
+            // The later ones were seen last.
+            let seen = (0..many).filter(|number| number + 40 > many + hour || *number >= many - few);
+            let samples = seen.map(|number| (format!("peer {number}"), sample(number as f32))).collect();
+            history.write(&[(DAY + hour * HOUR, samples)]).unwrap();
+        }
+        drop(history);
+        let history = open(&folder, few * OCTETS_PER_SERIES);
+        let length = std::fs::metadata(folder.path().join("history.redb")).unwrap().len();
+        assert!(length <= few * OCTETS_PER_SERIES, "{length} octets");
+        for number in 0..many {
+            let past = history.read(&format!("peer {number}"), HOURS, DAY + 39 * HOUR).unwrap();
+            let is_known = past.samples.iter().any(|one| !one.up.is_nan());
+            assert_eq!(is_known, number >= many - few, "peer {number}");
+        }
     }
 
     #[test]
