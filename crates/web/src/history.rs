@@ -77,8 +77,12 @@ impl History {
     pub(crate) fn open(path: &Path, octets: u64) -> Result<History, DatabaseError> {
         let room = (octets / OCTETS_PER_SERIES).max(1) as usize;
         let history = History { path: path.to_owned(), room, store: Mutex::default() };
-        let store = history.begin()?;
-        *history.store() = Some(store);
+        match history.begin() {
+            Ok(store) => *history.store() = Some(store),
+            // There may be room later.
+            Err(error) if is_full(&error) => warn!("{}: {error}", path.display()),
+            Err(error) => return Err(error),
+        }
         Ok(history)
     }
 
@@ -337,6 +341,12 @@ fn is_unreadable(error: &DatabaseError) -> bool {
     }
 }
 
+/// Whether it is the disk that has no room.
+fn is_full(error: &DatabaseError) -> bool {
+    let DatabaseError::Storage(StorageError::Io(error)) = error else { return false };
+    matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+}
+
 fn into_storage(error: redb::Error) -> StorageError {
     match error {
         redb::Error::Io(error) => StorageError::Io(error),
@@ -518,7 +528,10 @@ mod tests {
         for at in 1..4 {
             history.write(&[minute(DAY + at * 60, "b", 1.0)]).unwrap_err();
         }
+        let another = History::open(&Path::new(&path).with_file_name("another.redb"), u64::MAX).unwrap();
+        another.write(&[minute(DAY, "a", 0.0)]).unwrap_err();
         limit("unlimited");
+        another.write(&[minute(DAY, "a", 0.0)]).unwrap();
         history.write(&[minute(DAY + 240, "a", 4.0)]).unwrap();
         let known = |name| {
             let past = history.read(name, MINUTES, DAY + 240).unwrap();
