@@ -70,9 +70,9 @@ impl fmt::Display for Place {
 }
 
 impl Place {
-    /// Whether it is a path, which no browser comes to.
-    pub(crate) fn is_path(&self) -> bool {
-        matches!(self, Place::Unix(_))
+    /// Whether programs of this machine alone come to it, by an address: a browser may be led to it.
+    pub(crate) fn is_loopback(&self) -> bool {
+        matches!(self, Place::Tcp(address) if address.ip().to_canonical().is_loopback())
     }
 
     /// Its address, where a tunnel could hop.

@@ -123,7 +123,7 @@ const INSTEAD: &str = "GET /metrics";
 impl Service {
     fn serve(&self, stream: Box<dyn Stream>) -> io::Result<()> {
         let mut stream = Timed { stream, deadline: Instant::now() + REQUEST_TIME };
-        let question = read_question(&mut stream, !self.place.is_path())?;
+        let question = read_question(&mut stream, self.place.is_loopback())?;
         let (status, kind, body, only_head) = match question {
             Question::Page { format, only_head } => match self.page() {
                 Ok(page) => ("200 OK", format.content_type(), format.of(page.to_string()), only_head),
@@ -184,8 +184,8 @@ fn read_question(stream: &mut impl Read, by_address: bool) -> io::Result<Questio
     }
 }
 
-/// None while there is more to come. Where anybody's browser could be led by a name (DNS rebinding), who asks says `by_address`
-/// whom.
+/// None while there is more to come. Where a browser could be led by a name to what only its own machine can reach (DNS
+/// rebinding), who asks says `by_address` whom.
 fn question(head: &[u8], by_address: bool) -> Option<Question> {
     let mut headers = [httparse::EMPTY_HEADER; HEADERS];
     let mut request = httparse::Request::new(&mut headers);

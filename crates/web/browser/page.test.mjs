@@ -98,6 +98,17 @@ test("a peer that falls silent is the first thing that is said, and no longer wh
     await close();
 });
 
+test("what exposes a tunnel is said as long as it does", async () => {
+    const { tab, close } = await look(browser, scene.url);
+    const said = () => tab.locator(".problems").textContent();
+    scene.say("exposed yes");
+    await until("both are named", async () => /keys are written to a file.*keep its prefix dark are not there/s.test(await said()));
+    assert.equal(await tab.locator(".verdict .dot").getAttribute("data-tone"), "warn");
+    scene.say("exposed no");
+    await until("they are no longer named", async () => !/keys are written|prefix dark/.test(await said()));
+    await close();
+});
+
 test("history, lanes and the countdown of a peer are drawn and move", async () => {
     const { tab, faults, close } = await look(browser, scene.url, { path: "peer/mt6d0/berlin" });
     await until("four histories", async () => (await tab.locator(".uplot canvas").count()) === 4);

@@ -4,7 +4,7 @@
 //!     cargo run -p web --example stage -- FOLDER [PEERS] [ADDRESS]
 //!
 //! Prints the address with its token. Lines on standard input change what the daemons say: `silent NAME`, `well NAME`,
-//! `end TUNNEL`, `begin TUNNEL`; the end of the input ends it.
+//! `exposed yes`, `exposed no`, `end TUNNEL`, `begin TUNNEL`; the end of the input ends it.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -75,6 +75,7 @@ fn main() -> Result<()> {
         match line.split_once(' ') {
             Some(("silent", name)) => stage.turn(name, true),
             Some(("well", name)) => stage.turn(name, false),
+            Some(("exposed", is)) => stage.changed.lock().unwrap().exposed = is == "yes",
             Some(("end", name)) => drop(servers.remove(name)),
             Some(("begin", name)) => drop(servers.insert(name.to_owned(), begin(&stage, &sockets, name)?)),
             _ => eprintln!("what is {line:?}?"),
@@ -123,6 +124,8 @@ struct Changed {
     /// Since when, in seconds.
     silent: BTreeMap<String, f64>,
     events: Vec<Value>,
+    /// Whether keys are logged and the prefix is not dark.
+    exposed: bool,
 }
 
 fn now_s() -> f64 {
@@ -198,8 +201,12 @@ impl Stage {
 
     fn tunnel(&self) -> Status {
         let now = now_s();
-        let silent = self.changed.lock().unwrap().silent.clone();
+        let (silent, exposed) = {
+            let changed = self.changed.lock().unwrap();
+            (changed.silent.clone(), changed.exposed)
+        };
         let mut status = example();
+        (status.keylog, status.dark) = (exposed, Some(!exposed));
         let pattern = status.peers.remove(0);
         status.uptime_s = (now - self.begun_s) as u64;
         status.drops = BTreeMap::from([("no route".into(), 41), ("not for us".into(), 1_204)]);

@@ -91,6 +91,8 @@ impl Tunnel {
             "file": status.file,
             "external": status.external,
             "hop_prefix": status.hop_prefix,
+            "keylog": status.keylog,
+            "dark": status.dark,
             "started_ms": self.at_ms.saturating_sub(status.uptime_s * 1000) / 10_000 * 10_000,
             "drops": status.drops,
             "rules_restored": status.rules_restored,

@@ -10,6 +10,12 @@ import { eventTable, newest } from "./events.js";
 import { counters, firewallTable, gateways, talkerTable, troubles, uplinkTable } from "./gateway.js";
 import { loaded } from "./scripts.js";
 
+// What lets others find a tunnel, or read it.
+const exposed = ([name, is]) => [
+    ...(is.keylog ? [`${name}: its keys are written to a file (up --keylog): whoever has that reads recorded traffic`] : []),
+    ...(is.dark === false ? [`${name}: the rules that keep its prefix dark are not there`] : []),
+];
+
 const HISTORY_MS = 60_000;
 const FEW = 8;
 
@@ -80,6 +86,7 @@ export function overview(main) {
         const deaf = Object.entries({ ...feed.state.tunnels, ...feed.state.scripts }).filter(([, is]) => is.fault);
         const said = [
             ...deaf.map(([name, is]) => [`${name} does not answer: ${is.fault.says}`, null]),
+            ...Object.entries(feed.state.tunnels).flatMap(exposed).map((trouble) => [trouble, null]),
             ...some.flatMap(troubles).map((trouble) => [trouble, null]),
             ...wrong.slice(0, FEW).map(({ tunnel, name, peer }) => [`${name}: ${peer.fault?.says ?? "nothing gets through"}`, addressOf(tunnel, name)]),
         ];
