@@ -197,10 +197,10 @@ fn of_tunnels(entries: std::fs::ReadDir) -> Vec<PathBuf> {
 
 fn of_daemons(entries: std::fs::ReadDir) -> impl Iterator<Item = PathBuf> {
     entries
-        .filter_map(Result::ok)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_socket()))
-        .map(|entry| entry.path())
+        .filter_map(|entry| Some(entry.ok()?.path()))
         .filter(|path| path.extension().is_some_and(|extension| extension == "sock"))
+        // Of a link, what it leads to.
+        .filter(|path| std::fs::metadata(path).is_ok_and(|metadata| metadata.file_type().is_socket()))
 }
 
 /// The only socket in `folder`, or the only one that something listens on.
