@@ -100,7 +100,10 @@ impl Peer {
                 }
                 let id = session.id;
                 self.remove(id, env.host);
-                self.reach(now, WANTED_FOR);
+                // One that had made way for another is not missed.
+                if self.in_use().is_none() {
+                    self.reach(now, WANTED_FOR);
+                }
             }
         }
     }
