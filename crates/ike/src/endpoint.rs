@@ -437,8 +437,8 @@ impl<R: Random> Endpoint<R> {
         }
     }
 
-    /// Some faults are answered although the message could not be read (RFC 7296 §2.5, §2.21.1). The answer is not longer
-    /// than the message was.
+    /// Some faults are answered although the message could not be read (RFC 7296 §2.5, §2.21.1), as often as hints are
+    /// ([`HINTS_PER_SECOND`]): anybody can send such a message. The answer is not longer than that was.
     fn refuse_unparsed(&mut self, now: Instant, path: Path, bytes: &[u8], error: ParseError) {
         self.surroundings.out.drops.count(error.into());
         let mut context = self.surroundings.context(now, &self.table.census);
@@ -446,15 +446,15 @@ impl<R: Random> Endpoint<R> {
         if bytes.len() < SHORT_ANSWER {
             return;
         }
-        match error {
-            ParseError::LaterVersion => {
-                stateless_answer(&header, path, NotifyType::INVALID_MAJOR_VERSION, &[2], &mut context);
-            }
+        let (notify, data) = match error {
+            ParseError::LaterVersion => (NotifyType::INVALID_MAJOR_VERSION, 2),
             ParseError::UnsupportedCritical(kind) if header.exchange == ExchangeType::IKE_SA_INIT => {
-                let notify = NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD;
-                stateless_answer(&header, path, notify, &[kind.0], &mut context);
+                (NotifyType::UNSUPPORTED_CRITICAL_PAYLOAD, kind.0)
             }
-            _ => {}
+            _ => return,
+        };
+        if self.hints_sent.take(now) {
+            stateless_answer(&header, path, notify, &[data], &mut context);
         }
     }
 

@@ -311,6 +311,18 @@ proptest! {
     }
 }
 
+/// Somebody who changes each message on the way, answers included, would have the two ends answer each other without end.
+#[test]
+fn a_later_version_is_answered_so_many_times_in_a_second() {
+    let mut world = World::new(1);
+    let mut later = vec![0; 40];
+    (later[17], later[27]) = (0x30, 40);
+    for _ in 0..10 * HINTS_PER_SECOND {
+        world.inject(Side::B, from_stranger(1), &later);
+    }
+    assert_eq!(world.sent.len(), HINTS_PER_SECOND as usize);
+}
+
 #[test]
 fn an_unknown_spi_is_answered_with_a_hint_and_so_many_in_a_second() {
     let mut world = World::new(1);
