@@ -200,6 +200,19 @@ fn a_peer_that_wants_new_keys_again_and_again_gets_some() {
     network.assert_all_arrived();
 }
 
+/// What was recorded comes again, now and later.
+fn none_makes_a_session(network: &mut Network, site: usize, recorded: &[Seen]) {
+    for pause in [10, 1_000, 2_000, 5_000, 20_000, 40_000] {
+        network.run(Duration::from_millis(pause));
+        for seen in recorded {
+            network.forge(seen.source, seen.destination, seen.payload.clone());
+        }
+        network.run(Duration::from_millis(5));
+        let sessions = network.sites[site].asked.values().filter(|socket| socket.remote.is_some()).count();
+        assert_eq!(sessions, 0, "{pause} ms later");
+    }
+}
+
 /// All that A ever sent comes again when B has restarted, at once and later; A is away.
 #[test]
 fn after_a_restart_no_recorded_first_message_makes_a_session() {
@@ -232,15 +245,7 @@ fn after_a_restart_no_recorded_first_message_makes_a_session() {
             .collect();
         network.run(Duration::from_millis(100 * seed));
         network.start_site(B);
-        for pause in [10, 1_000, 2_000, 5_000, 20_000, 40_000] {
-            network.run(Duration::from_millis(pause));
-            for seen in &recorded {
-                network.forge(seen.source, seen.destination, seen.payload.clone());
-            }
-            network.run(Duration::from_millis(5));
-            let sessions = network.sites[B].asked.values().filter(|socket| socket.remote.is_some()).count();
-            assert_eq!(sessions, 0, "{pause} ms later");
-        }
+        none_makes_a_session(&mut network, B, &recorded);
         assert!(network.drops(B, DropReason::HandshakeOld) >= 3);
     }
 }
@@ -271,15 +276,7 @@ fn after_keys_come_back_no_recorded_first_message_is_answered() {
             network.reconfigure(A);
             network.run(Duration::from_millis(100));
         }
-        for pause in [10, 1_000, 5_000, 20_000] {
-            network.run(Duration::from_millis(pause));
-            for seen in &recorded {
-                network.forge(seen.source, seen.destination, seen.payload.clone());
-            }
-            network.run(Duration::from_millis(5));
-            let sessions = network.sites[A].asked.values().filter(|socket| socket.remote.is_some()).count();
-            assert_eq!(sessions, 0, "{pause} ms later");
-        }
+        none_makes_a_session(&mut network, A, &recorded);
         assert!(network.drops(A, DropReason::HandshakeOld) >= 1);
     }
 }
