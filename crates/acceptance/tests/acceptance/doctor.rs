@@ -213,6 +213,31 @@ const PATH: &[Case] = &[
         mended: &[Run(Router, "ip -6 route add 2001:db8:b1::/64 via 2001:db8:fb::2")],
     },
     Case {
+        what: "the peer's prefix ends on its link",
+        broken: &[Run(Router, "ip -6 route del 2001:db8:b1::/64; ip -6 route add 2001:db8:b1::/64 dev b")],
+        finds: &[(Site::A, "unreachable_there")],
+        mended: &[Run(
+            Router,
+            "ip -6 route del 2001:db8:b1::/64; ip -6 route add 2001:db8:b1::/64 via 2001:db8:fb::2 dev b",
+        )],
+    },
+    Case {
+        what: "the peer was stopped",
+        broken: &[Stop(Site::B)],
+        finds: &[(Site::A, "no_answer"), (Site::B, "not_running")],
+        mended: &[Start(Site::B)],
+    },
+    Case {
+        what: "the peer's machine was booted, runs nothing, and sends back what is for the prefix",
+        broken: &[Stop(Site::B), Run(GatewayB, "ip -6 route del blackhole 2001:db8:b1::/64")],
+        finds: &[(Site::A, "loop_there")],
+        mended: &[Start(Site::B)],
+    },
+];
+
+/// What has been so since both ends began.
+const EVER: &[Case] = &[
+    Case {
         what: "the peer's prefix was never routed to it",
         broken: &[
             Run(Router, "ip -6 route del 2001:db8:b1::/64"),
@@ -238,27 +263,6 @@ const PATH: &[Case] = &[
         ],
         finds: &[(Site::A, "nothing_arrives"), (Site::B, "no_answer")],
         mended: &[Run(Router, "nft delete table ip6 x")],
-    },
-    Case {
-        what: "the peer's prefix ends on its link",
-        broken: &[Run(Router, "ip -6 route del 2001:db8:b1::/64; ip -6 route add 2001:db8:b1::/64 dev b")],
-        finds: &[(Site::A, "unreachable_there")],
-        mended: &[Run(
-            Router,
-            "ip -6 route del 2001:db8:b1::/64; ip -6 route add 2001:db8:b1::/64 via 2001:db8:fb::2 dev b",
-        )],
-    },
-    Case {
-        what: "the peer was stopped",
-        broken: &[Stop(Site::B)],
-        finds: &[(Site::A, "no_answer"), (Site::B, "not_running")],
-        mended: &[Start(Site::B)],
-    },
-    Case {
-        what: "the peer's machine was booted, runs nothing, and sends back what is for the prefix",
-        broken: &[Stop(Site::B), Run(GatewayB, "ip -6 route del blackhole 2001:db8:b1::/64")],
-        finds: &[(Site::A, "loop_there")],
-        mended: &[Start(Site::B)],
     },
 ];
 
@@ -524,6 +528,11 @@ fn the_path() {
 }
 
 #[test]
+fn since_the_start() {
+    walk(EVER, &[]);
+}
+
+#[test]
 fn between() {
     walk(BETWEEN, &[]);
 }
@@ -544,6 +553,6 @@ fn names() {
 
 #[test]
 fn there_are_thirty() {
-    let all = [FILES, MACHINE, PATH, BETWEEN, STRANGERS, NAMES];
+    let all = [FILES, MACHINE, PATH, EVER, BETWEEN, STRANGERS, NAMES];
     assert!(all.iter().map(|cases| cases.len()).sum::<usize>() >= 30);
 }
