@@ -73,7 +73,7 @@ pub(crate) enum Purpose {
 /// What meetings ask of the node, as it concerns several peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Meeting {
-    /// This peer is sought: thirds are to be asked.
+    /// This peer is sought, and thirds are to be asked, as they were so often before.
     Sought(PeerId, u32),
     /// A peer wants to meet the one with this key.
     Asked { by: PeerId, key: PublicKey },
