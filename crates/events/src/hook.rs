@@ -4,8 +4,9 @@ use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::OnceLock;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use control::event::Event;
@@ -19,7 +20,19 @@ const WAITING: usize = 64;
 const TIME: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
-static QUEUE: OnceLock<SyncSender<Event>> = OnceLock::new();
+/// How long the end of this process waits for it.
+const END: Duration = Duration::from_secs(3);
+
+static HOOK: Mutex<Option<Hook>> = Mutex::new(None);
+
+struct Hook {
+    queue: SyncSender<Event>,
+    thread: JoinHandle<()>,
+}
+
+fn hook() -> MutexGuard<'static, Option<Hook>> {
+    HOOK.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// From now on runs `program` at each event: one at a time, with the event as a document on its standard input, and
 /// `SIDESTEP_EVENT`, `SIDESTEP_PEER`, `SIDESTEP_REASON`, `SIDESTEP_PRIORITY` and `SIDESTEP_MESSAGE` in its environment. It has
@@ -30,17 +43,29 @@ static QUEUE: OnceLock<SyncSender<Event>> = OnceLock::new();
 /// # Errors
 /// Where there is no thread to be had.
 pub fn start(program: &Path) -> std::io::Result<()> {
-    let (send, events) = sync_channel(WAITING);
+    let (queue, events) = sync_channel(WAITING);
     let program = program.to_owned();
-    std::thread::Builder::new().name("on_event".into()).spawn(move || serve(&program, &events))?;
-    let _ = QUEUE.set(send);
+    let thread =
+        std::thread::Builder::new().name("on_event".into()).spawn(move || serve(&program, &events))?;
+    *hook() = Some(Hook { queue, thread });
     Ok(())
+}
+
+/// Waits until it has run at all events so far, for three seconds at most: the end of a daemon is one of them. To be called
+/// when nothing else happens.
+pub fn end() {
+    let Some(Hook { queue, thread }) = hook().take() else { return };
+    drop(queue);
+    let deadline = Instant::now() + END;
+    while !thread.is_finished() && Instant::now() < deadline {
+        std::thread::sleep(LOOK_EVERY);
+    }
 }
 
 /// Has the program run, if there is one. Where too many wait already, this one is left out: it is in the log.
 pub(crate) fn run(event: Event) {
-    if let Some(queue) = QUEUE.get() {
-        let _ = queue.try_send(event);
+    if let Some(hook) = &*hook() {
+        let _ = hook.queue.try_send(event);
     }
 }
 

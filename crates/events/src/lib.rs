@@ -5,8 +5,8 @@
 //! their fields and priorities; keeps the last [`KEPT`] events, for [`since`]; and hands each to the program of
 //! [`start_hook`], if there is one.
 //!
-//! One log for a process, as `tracing` has it. An event of one kind about one peer that comes again and again is left out for
-//! a while, and counted: see [`limit`](mod@limit).
+//! One log for a process, as `tracing` has it. What happens to one peer again and again is held for a while, and the newest of
+//! it told then: see [`limit`](mod@limit).
 
 mod hook;
 mod limit;
@@ -14,6 +14,6 @@ mod log;
 mod record;
 mod ring;
 
-pub use hook::start as start_hook;
-pub use log::start as start_log;
+pub use hook::{end as end_hook, start as start_hook};
+pub use log::{start as start_log, tell_held};
 pub use ring::{KEPT, since};

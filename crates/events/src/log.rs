@@ -1,8 +1,10 @@
 //! Where records of the log go.
 
+use std::cell::RefCell;
 use std::io::{self, IsTerminal};
 use std::os::unix::fs::MetadataExt;
 
+use control::event::Event;
 use tracing::{Level, Subscriber};
 use tracing_journald::{Priority, PriorityMappings};
 use tracing_subscriber::layer::{Context, Layer, SubscriberExt};
@@ -45,16 +47,57 @@ fn is_journal() -> bool {
     stream == format!("{}:{}", error.dev(), error.ino())
 }
 
-/// Keeps what has a name, and lets through no more of a kind than may be.
+thread_local! {
+    /// The event that is being released, as it was when it was held.
+    static RELEASED: RefCell<Option<Event>> = const { RefCell::new(None) };
+}
+
+/// Tells what is held, however much that is: for the end of a daemon.
+pub fn tell_held() {
+    ring::take_held().into_iter().for_each(|(event, left_out)| release(event, left_out));
+}
+
+/// Logs an event that was held, with all that it had, as if it happened now.
+fn release(mut event: Event, left_out: u64) {
+    if left_out > 0 {
+        event.fields.insert("left_out".to_owned(), left_out.into());
+        event.message += &format!(" (events left out before it: {left_out})");
+    }
+    RELEASED.set(Some(event.clone()));
+    let Event { event, peer, reason, message, priority, .. } = event;
+    // A record's level is written where it is made.
+    macro_rules! log {
+        ($level:ident) => {
+            tracing::$level!(event, peer, reason, left_out, "{message}")
+        };
+    }
+    match priority.as_str() {
+        "error" => log!(error),
+        "warning" => log!(warn),
+        _ => log!(info),
+    }
+    RELEASED.set(None);
+}
+
+fn is_released() -> bool {
+    RELEASED.with_borrow(Option::is_some)
+}
+
+/// The event that a record is, if it is one.
+fn read(record: &tracing::Event<'_>) -> Option<Event> {
+    RELEASED.with_borrow(Clone::clone).or_else(|| record::read(record))
+}
+
+/// Keeps what has a name, and holds what is too much.
 struct Keep;
 
 impl<S: Subscriber> Layer<S> for Keep {
     fn event_enabled(&self, record: &tracing::Event<'_>, _: Context<'_, S>) -> bool {
-        record::read(record).is_none_or(|event| ring::may_pass(&event))
+        is_released() || record::read(record).is_none_or(|event| ring::may_pass(&event, release))
     }
 
     fn on_event(&self, record: &tracing::Event<'_>, _: Context<'_, S>) {
-        if let Some(event) = record::read(record) {
+        if let Some(event) = read(record) {
             hook::run(ring::keep(event));
         }
     }

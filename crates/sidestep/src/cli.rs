@@ -333,10 +333,14 @@ pub fn main() -> ExitCode {
     }
     completion::answer(Cli::command);
     let failure = match Cli::try_parse() {
-        Ok(cli) => match run(cli.command) {
-            Ok(code) => return code,
-            Err(failure) => failure,
-        },
+        Ok(cli) => {
+            let result = run(cli.command);
+            events::end_hook();
+            match result {
+                Ok(code) => return code,
+                Err(failure) => failure,
+            }
+        }
         Err(usage) => {
             // Help and version come this way, too. A closed pipe is no news.
             let _ = usage.print();

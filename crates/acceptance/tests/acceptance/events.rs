@@ -80,4 +80,56 @@ fn a_cut_is_one_line_and_its_end_another_and_a_program_is_told() {
     assert!(text.contains("CapEff"), "{text}");
     // Landlock keeps it from what is not the daemon's.
     assert!(!std::path::Path::new("/etc/sidestep-was-here").exists(), "it writes where it likes");
+
+    let follower = follow(&mut lab);
+    assert!(lab.gateway(Site::A).stop());
+    let told = follower();
+    let end: Vec<_> = told.lines().rev().take(2).collect();
+    assert!(end[0].contains("tunnel_down") && end[1].contains("session_down"), "{told}");
+    let text = std::fs::read_to_string(&heard).expect("what it wrote");
+    assert!(text.contains("session_down site-b") && text.contains("tunnel_down"), "{text}");
+}
+
+/// Follows a gateway's events from now on; what it returns ends that, and has what was told.
+fn follow(lab: &mut Lab) -> impl FnOnce() -> String + use<> {
+    let socket = format!("/run/sidestep/{}.sock", lab.gateway(Site::A).tunnel());
+    let program = lab.program().to_string_lossy().into_owned();
+    let mut command = lab.command(Node::GatewayA, &program).expect("the program");
+    let out = lab.directory().join("followed");
+    let file = std::fs::File::create(&out).expect("a file");
+    let mut child =
+        command.args(["events", "--follow", "--socket", &socket]).stdout(file).spawn().expect("it starts");
+    wait_until("it follows", || std::fs::read_to_string(&out).is_ok_and(|text| text.contains("tunnel_up")));
+    move || {
+        child.kill().expect("it to end");
+        child.wait().expect("its end");
+        std::fs::read_to_string(&out).expect("what it wrote")
+    }
+}
+
+#[test]
+fn whatever_flaps_the_last_word_is_what_is_so() {
+    let Some(builder) = lab() else { return };
+    let mut lab = builder.build().expect("a lab");
+    lab.start().expect("a tunnel");
+    let links = |lab: &mut Lab| -> Vec<Value> {
+        told(lab).into_iter().filter(|event| event["event"] == "link").collect()
+    };
+    for times in 1.. {
+        run(&lab, Node::GatewayA, &["ip", "link", "set", "ex", "down"]);
+        run(&lab, Node::GatewayA, &["ip", "link", "set", "ex", "up"]);
+        // A moment that is too short to be noticed is none.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        if times >= 15 && links(&mut lab).len() == 20 {
+            break;
+        }
+        assert!(times < 100, "{:?}", links(&mut lab));
+    }
+    run(&lab, Node::GatewayA, &["ip", "link", "set", "ex", "down"]);
+    wait_until("the last word is true", || {
+        links(&mut lab)
+            .last()
+            .is_some_and(|last| last["reason"] == "down" && last["fields"]["left_out"].is_u64())
+    });
+    assert!(links(&mut lab).len() < 25, "and it is one");
 }

@@ -5,7 +5,7 @@ mod set_up;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use caps::Capability;
 use ipnet::Ipv6Net;
@@ -43,6 +43,9 @@ use script_host::supervisor::Scripts;
 const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
+/// Who has asked for events so lately may follow them, and asks again so soon.
+const FOLLOWED: Duration = Duration::from_secs(1);
+const LAST_WORD: Duration = Duration::from_millis(400);
 
 /// Runs until `signals` tell it to end, with a gateway beside if there is to be one: both, or none.
 pub fn run(
@@ -104,6 +107,8 @@ struct Daemon {
     kernel: Option<Kernel>,
     /// Of a transparent gateway.
     gateway: Option<Arc<TransparentGateway>>,
+    /// When somebody has asked for events last, who may follow them.
+    events_asked: Option<Instant>,
     /// The router between networks that this machine is, too.
     router: Option<RouterThread>,
     /// The prefix that it has for a tunnel that follows an uplink.
@@ -269,11 +274,10 @@ impl Daemon {
                 socket.display()
             );
             let result = self.run(options, &threads, &messages, &waker, &signals);
-            drop(server);
             if let Some(classic) = classic {
                 classic.end();
             }
-            result
+            result.map(|()| server)
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         self.scripts = None;
@@ -288,8 +292,27 @@ impl Daemon {
         if let Ok(kernel) = threads.kernel.join() {
             kernel.close(!matches!(result, Err(Error::NotConfirmed)));
         }
+        events::tell_held();
         info!(event = "tunnel_down", "{} is down", self.config.tunnel.name);
-        result
+        if result.is_ok() {
+            self.answer_followers(&messages);
+        }
+        result.map(drop)
+    }
+
+    /// Answers those who follow the events once more, if there are any: what came last is among them.
+    fn answer_followers(&self, messages: &mpsc::Receiver<Message>) {
+        if self.events_asked.is_none_or(|at| at.elapsed() > FOLLOWED) {
+            return;
+        }
+        let end = Instant::now() + LAST_WORD;
+        while let Ok(message) = messages.recv_timeout(end.saturating_duration_since(Instant::now())) {
+            if let Message::Call(call) = message
+                && let Request::Events { after } = call.request
+            {
+                call.answer(Reply::of(&events::since(after)));
+            }
+        }
     }
 
     /// Starts the threads that carry packets, where these are not carried by this one.
@@ -561,7 +584,10 @@ impl Daemon {
                 self.status_request = Some(StatusRequest { call, status, classic, place: 0 });
                 return;
             }
-            Request::Events { after } => Reply::of(&events::since(after)),
+            Request::Events { after } => {
+                self.events_asked = Some(Instant::now());
+                Reply::of(&events::since(after))
+            }
             Request::Firewall => Reply::Error("a tunnel has no firewall: ask the gateway".to_owned()),
             Request::Explain { .. } => {
                 Reply::Error("a tunnel has no firewall: ask the gateway on its own socket".to_owned())

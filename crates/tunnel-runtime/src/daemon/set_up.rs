@@ -140,6 +140,7 @@ impl Daemon {
             ending: false,
             dark: true,
             rules_restored: 0,
+            events_asked: None,
             evidence,
             names: Names::default(),
             unconfirmed: Unconfirmed::start(options.confirm),

@@ -714,7 +714,7 @@ impl Kernel {
                 Change::Link(link) if link.index == index => {
                     if link.up != self.link.up {
                         let reason = if link.up { "up" } else { "down" };
-                        info!(event = "link", reason, "{} is {reason}", link.name);
+                        info!(event = "link", reason, interface = link.name, "{} is {reason}", link.name);
                     }
                     if let Some(transparent) = &mut self.transparent {
                         transparent.set_link_mtu(link.mtu);
