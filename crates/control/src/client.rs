@@ -176,9 +176,24 @@ pub fn sockets(folder: &Path) -> Vec<PathBuf> {
     entries(folder).map_or(Vec::new(), of_tunnels)
 }
 
-/// The same, with those of gateways and script hosts.
-pub fn all_sockets(folder: &Path) -> Vec<PathBuf> {
-    entries(folder).map_or(Vec::new(), |entries| of_daemons(entries).collect())
+/// The same, with those of gateways and script hosts. Where there is no folder, nothing runs.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub fn all_sockets(folder: &Path) -> Result<Vec<PathBuf>, Error> {
+    match entries(folder).map_err(|error| unread(folder, error)) {
+        Err(Error::NoSocket(_)) => Ok(Vec::new()),
+        entries => Ok(of_daemons(entries?).collect()),
+    }
+}
+
+/// Why a folder cannot be read.
+fn unread(folder: &Path, error: io::Error) -> Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => Error::NoSocket(folder.to_owned()),
+        io::ErrorKind::PermissionDenied => Error::Denied(folder.to_owned()),
+        _ => Error::Io { path: folder.to_owned(), source: error },
+    }
 }
 
 /// Those of the folder, or of the one beside it for who may only look.
@@ -205,17 +220,7 @@ fn of_daemons(entries: std::fs::ReadDir) -> impl Iterator<Item = PathBuf> {
 
 /// The only socket in `folder`, or the only one that something listens on.
 pub fn find(folder: &Path) -> Result<PathBuf, Error> {
-    let entries = match entries(folder) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::NoSocket(folder.to_owned()));
-        }
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            return Err(Error::Denied(folder.to_owned()));
-        }
-        Err(source) => return Err(Error::Io { path: folder.to_owned(), source }),
-    };
-    let mut sockets = of_tunnels(entries);
+    let mut sockets = of_tunnels(entries(folder).map_err(|error| unread(folder, error))?);
     if sockets.len() > 1 {
         // Those of daemons that have died are no choice.
         let is_dead = |error: io::Error| error.kind() != io::ErrorKind::PermissionDenied;

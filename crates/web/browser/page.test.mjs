@@ -121,13 +121,30 @@ test("history, lanes and the countdown of a peer are drawn and move", async () =
     await close();
 });
 
-test("a daemon that ends is named, with what was known of it, and is well when it is back", async () => {
-    const { tab, close } = await look(browser, scene.url);
+test("a daemon that ends is named, nothing that it said passes for true, and is well when it is back", async () => {
+    const { tab, origin, close } = await look(browser, scene.url);
+    const view = async (path) => {
+        await tab.goto(`${origin}/#/${path}`);
+        await tab.locator("main h1").first().waitFor();
+    };
+    const figures = () => tab.locator(".figure dd:not(.note)").allTextContents();
     scene.say("end mt6d0");
+    scene.say("end gateway-4026531840");
     await tab.locator(".problems li", { hasText: "mt6d0 does not answer" }).waitFor();
+    await tab.locator(".problems li", { hasText: "gateway-4026531840 does not answer" }).waitFor();
     assert.ok(await tab.locator(".peers .body .row").count());
+    assert.deepEqual((await figures()).slice(0, 3), ["–", "–", "–"], "in, out, round trip");
+    await view("peers");
+    assert.deepEqual([...new Set(await tab.locator(".peers .body .rx").allTextContents())], ["–"]);
+    await view("peer/mt6d0/berlin");
+    await until("nothing is told as of now", async () => (await figures()).every((one) => one === "–"));
+    await tab.locator(".is", { hasText: "when mt6d0 last answered" }).waitFor();
+    await view("gateway");
+    await until("uplinks are not known", async () => (await tab.locator(".uplinks .body .state").allTextContents()).every((one) => one === "not known"));
     scene.say("begin mt6d0");
-    await until("it answers", async () => !(await tab.locator(".problems").textContent()).includes("mt6d0"));
+    scene.say("begin gateway-4026531840");
+    await view("");
+    await until("they answer", async () => !/mt6d0|gateway-/.test(await tab.locator(".problems").textContent()));
     await close();
 });
 

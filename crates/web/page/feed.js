@@ -4,6 +4,8 @@ export const state = {
     tunnels: Object.create(null),
     gateways: Object.create(null),
     scripts: Object.create(null),
+    // Where daemons are looked for.
+    sockets: Object.create(null),
 };
 export const events = [];
 export const rates = new Map();
@@ -38,10 +40,15 @@ export function merge(target, patch) {
     return merged;
 }
 
-// All peers, with their tunnel.
+// What is true of a peer only while its daemon says so.
+const PASSING = { rx: null, tx: null, rtt_ms: null, next_ms: null, lanes: null };
+
+// All peers, with their tunnel. Of those whose daemon does not answer there is what was, and nothing that passes.
 export function* peers() {
     for (const [tunnel, { peers: some, fault }] of Object.entries(state.tunnels)) {
-        for (const [name, peer] of Object.entries(some ?? {})) yield { tunnel, name, peer, stale: Boolean(fault) };
+        for (const [name, known] of Object.entries(some ?? {})) {
+            yield { tunnel, name, peer: fault ? { ...known, ...PASSING } : known, stale: Boolean(fault) };
+        }
     }
 }
 

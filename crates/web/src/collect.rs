@@ -43,6 +43,8 @@ struct Known {
     sources: BTreeMap<String, Source>,
     events: Kept,
     why_to_end: Option<Error>,
+    /// Why the sockets cannot be looked for.
+    unread: Option<String>,
 }
 
 impl Collected {
@@ -60,10 +62,7 @@ impl Collected {
     fn run(self: &Arc<Self>, folder: &Path) {
         let mut minute = now_ms() / 60_000;
         loop {
-            // In order, so that the same are asked where there are too many.
-            let mut sockets = control::all_sockets(folder);
-            sockets.sort();
-            for socket in sockets {
+            for socket in self.look(folder) {
                 self.follow(&socket);
             }
             let now = now_ms();
@@ -74,6 +73,21 @@ impl Collected {
             self.feed.tell(self.document(), now);
             std::thread::sleep(EVERY);
         }
+    }
+
+    /// The sockets that there are.
+    fn look(&self, folder: &Path) -> Vec<PathBuf> {
+        let found = control::all_sockets(folder);
+        let mut known = self.known();
+        let unread = found.as_ref().err().map(ToString::to_string);
+        if let Some(why) = unread.as_ref().filter(|_| known.unread != unread) {
+            warn!("sockets are not found: {why}");
+        }
+        known.unread = unread;
+        let mut sockets = found.unwrap_or_default();
+        // So that the same are asked where there are too many.
+        sockets.sort();
+        sockets
     }
 
     /// Asks a socket from now on, unless it is asked already, or there are too many.
@@ -101,7 +115,7 @@ impl Collected {
         let answer = asker.ask();
         let events = if answer.is_ok() { asker.ask_events().unwrap_or_default() } else { Vec::new() };
         let mut known = self.known();
-        let Known { sources, events: kept, why_to_end } = &mut *known;
+        let Known { sources, events: kept, why_to_end, .. } = &mut *known;
         let is_full = sources.len() >= SOURCES;
         let Some(source) = sources.get_mut(&asker.name) else { return false };
         if asker.is_gone(&answer) && (source.may_go() || is_full) {
@@ -183,6 +197,9 @@ impl Collected {
         let mut document = json!({ "tunnels": {}, "gateways": {}, "scripts": {} });
         for (name, source) in known.sources.iter().filter(|(_, source)| source.is_shown()) {
             document[source.kind.place()][name] = source.summary();
+        }
+        if let Some(why) = &known.unread {
+            document["sockets"] = json!({ "fault": why });
         }
         document
     }

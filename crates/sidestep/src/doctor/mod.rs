@@ -163,6 +163,11 @@ impl DoctorCommand {
                 findings.push(Finding::fault("not_running", error.to_string()));
                 Ok((None, None))
             }
+            // A name is a peer's here.
+            Err(Error::Several(names)) => {
+                let names = names.join(", ");
+                Err(Failure::Message(format!("several tunnels are up: choose one with --tunnel: {names}")))
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -13,13 +13,21 @@ const number = (name, label, of, how) => ({ name, label, class: "number", first:
 // The gateways, with their names.
 export const gateways = () => Object.entries(feed.state.gateways).map(([name, is]) => ({ name, is }));
 
+// What they have of something. It is stale where its gateway does not answer.
+export const of = (some, field) => some.flatMap(({ is }) => (is[field] ?? []).map((row) => (is.fault ? { ...row, stale: true } : row)));
+
+function stateOfUplink(row) {
+    if (row.stale) return ["not known", "idle"];
+    return row.works ? ["works", "good"] : [row.link_up ? "does not lead out" : "no signal", "bad"];
+}
+
 export function uplinkTable() {
     const table = new Table({
         label: "Uplinks",
         key: (row) => row.name,
         empty: "No uplink.",
         columns: [
-            { name: "state", label: "State", class: "state", show: (cell, row) => toned(cell, row.works ? "works" : row.link_up ? "does not lead out" : "no signal", row.works ? "good" : "bad") },
+            { name: "state", label: "State", class: "state", show: (cell, row) => toned(cell, ...stateOfUplink(row)) },
             text("name", "Uplink", (row) => row.name, "name"),
             text("interface", "Interface", (row) => row.interface),
             text("router", "Router", (row) => row.router ?? row.tunnel?.remote ?? "–", "code"),
@@ -128,16 +136,16 @@ export function gateway(main) {
             const some = gateways();
             none.hidden = some.length > 0;
             all.hidden = some.length === 0;
-            const of = (field) => some.flatMap(({ is }) => is[field] ?? []);
-            figures.connections.set(count(some.reduce((sum, { is }) => sum + (is.connections ?? 0), 0)));
-            figures.uptime.set(duration(some[0]?.is.uptime_seconds));
+            const alive = some.filter(({ is }) => !is.fault);
+            figures.connections.set(alive.length ? count(alive.reduce((sum, { is }) => sum + (is.connections ?? 0), 0)) : "–");
+            figures.uptime.set(duration(alive[0]?.is.uptime_seconds));
             figures.version.set(some[0]?.is.version);
-            uplinks.update(of("uplinks"));
+            uplinks.update(of(some, "uplinks"));
             const lasting = (links) => links.flatMap((link) => link.prefixes.map((prefix) => ({ ...prefix, at: link.name, interface: link.interface })));
-            leases.update([...lasting(of("uplinks")), ...lasting(of("networks"))]);
-            neighbors.update(of("neighbors"));
-            talkers.update(of("talkers"));
-            routes.update(of("routes"));
+            leases.update([...lasting(of(some, "uplinks")), ...lasting(of(some, "networks"))]);
+            neighbors.update(of(some, "neighbors"));
+            talkers.update(of(some, "talkers"));
+            routes.update(of(some, "routes"));
             say(why, some.map(({ is }) => is.talkers_incomplete).filter(Boolean).join("; "));
             problems.replaceChildren(...some.flatMap(troubles).map((trouble) => h("li", {}, trouble)));
         },

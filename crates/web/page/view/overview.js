@@ -7,7 +7,7 @@ import * as feed from "../feed.js";
 import { count, duration, ms, plural, rate } from "../format.js";
 import { COLUMNS, addressOf } from "./peers.js";
 import { eventTable, newest } from "./events.js";
-import { counters, firewallTable, gateways, talkerTable, troubles, uplinkTable } from "./gateway.js";
+import { counters, firewallTable, gateways, of, talkerTable, troubles, uplinkTable } from "./gateway.js";
 import { loaded } from "./scripts.js";
 
 // What lets others find a tunnel, or read it.
@@ -84,15 +84,17 @@ export function overview(main) {
     function judge(all, some) {
         const wrong = all.filter(({ peer }) => peer.state === "silent" || (peer.state === "handshake" && peer.fault));
         const deaf = Object.entries({ ...feed.state.tunnels, ...feed.state.scripts }).filter(([, is]) => is.fault);
+        const unread = feed.state.sockets?.fault;
         const said = [
+            ...(unread ? [[unread, null]] : []),
             ...deaf.map(([name, is]) => [`${name} does not answer: ${is.fault.says}`, null]),
             ...Object.entries(feed.state.tunnels).flatMap(exposed).map((trouble) => [trouble, null]),
             ...some.flatMap(troubles).map((trouble) => [trouble, null]),
             ...wrong.slice(0, FEW).map(({ tunnel, name, peer }) => [`${name}: ${peer.fault?.says ?? "nothing gets through"}`, addressOf(tunnel, name)]),
         ];
         if (wrong.length > FEW) said.push([`${plural(wrong.length - FEW, "more peer")} cannot be reached`, "#/peers"]);
-        for (const { is } of some) {
-            for (const uplink of is.uplinks ?? []) if (!uplink.works) said.push([`Uplink ${uplink.name} does not lead to the Internet`, "#/gateway"]);
+        for (const uplink of of(some, "uplinks")) {
+            if (!uplink.works && !uplink.stale) said.push([`Uplink ${uplink.name} does not lead to the Internet`, "#/gateway"]);
         }
         const failing = loaded().filter(({ script }) => script.errors > 0);
         for (const { script } of failing) said.push([`${script.file.split("/").pop()} failed at ${plural(script.errors, "packet")}`, "#/scripts"]);
@@ -102,9 +104,9 @@ export function overview(main) {
             problems.replaceChildren(...said.map(([text, address]) => h("li", {}, address ? h("a", { href: address }, text) : text)));
         }
         const up = all.filter(({ peer, stale }) => peer.state === "established" && !stale).length;
-        const bad = wrong.length > 0 || deaf.length > 0;
+        const bad = wrong.length > 0 || deaf.length > 0 || Boolean(unread);
         mark(dot, "data-tone", bad ? "bad" : said.length > 0 ? "warn" : all.length + some.length > 0 ? "good" : "idle");
-        if (all.length === 0) say(sentence, some.length > 0 ? "The gateway runs" : "Nothing of Sidestep runs here");
+        if (all.length === 0) say(sentence, some.length > 0 ? "The gateway runs" : unread ? "What runs here is not known" : "Nothing of Sidestep runs here");
         else if (up === all.length) say(sentence, all.length === 1 ? "The peer is reached" : `All ${count(all.length)} peers are reached`);
         else {
             const idle = all.filter(({ peer }) => peer.state === "idle").length;
@@ -123,8 +125,8 @@ export function overview(main) {
         const known = (field) => all.map(({ peer }) => peer[field]).filter((value) => value !== null && value !== undefined);
         const sum = (field) => known(field).reduce((sum, value) => sum + value, 0);
         const trips = known("rtt_ms").sort((a, b) => a - b);
-        figures.rx.set(all.length ? rate(sum("rx")) : "–");
-        figures.tx.set(all.length ? rate(sum("tx")) : "–");
+        figures.rx.set(known("rx").length ? rate(sum("rx")) : "–");
+        figures.tx.set(known("tx").length ? rate(sum("tx")) : "–");
         figures.rtt.set(ms(trips[trips.length >> 1]), trips.length > 1 ? `${ms(trips[0])} to ${ms(trips.at(-1))}` : "");
         // Where a peer comes or goes, what was counted before is not to be compared with.
         if (moves.of !== all.length) moves.length = 0;
@@ -142,14 +144,13 @@ export function overview(main) {
         peers.element.classList.toggle("one-tunnel", Object.keys(feed.state.tunnels).length < 2);
         peers.update([...all].sort((a, b) => rank(a) - rank(b) || weight.get(b) - weight.get(a)).slice(0, FEW));
         say(more, all.length > FEW ? `All ${count(all.length)} peers` : "Peers");
-        const of = (field) => some.flatMap(({ is }) => is[field] ?? []);
-        uplinks.update(of("uplinks"));
-        talkers.update(of("talkers").slice(0, FEW));
+        uplinks.update(of(some, "uplinks"));
+        talkers.update(of(some, "talkers").slice(0, FEW));
         firewall.update(some.flatMap(({ is }) => counters(is.firewall)).slice(0, FEW));
         parts.peers.hidden = Object.keys(feed.state.tunnels).length === 0;
-        parts.uplinks.hidden = of("uplinks").length === 0;
+        parts.uplinks.hidden = of(some, "uplinks").length === 0;
         parts.firewall.hidden = !some.some(({ is }) => is.firewall);
-        parts.talkers.hidden = of("talkers").length === 0;
+        parts.talkers.hidden = of(some, "talkers").length === 0;
         const say_tunnel = ([name, is]) => `${name}: version ${is.version ?? "–"}, ${is.file ?? ""}, hops in ${is.hop_prefix ?? "–"} at ${is.external ?? "–"}, up for ${duration((feed.now() - is.started_ms) / 1000)}`;
         say(tunnels, Object.entries(feed.state.tunnels).map(say_tunnel).join(" · "));
     }

@@ -87,6 +87,15 @@ export function peer(main, tunnel, name) {
         h("div", { class: "halves" }, section("Dropped", drops.element), section("Events", happened.element)),
     );
 
+    function forget() {
+        detail = null;
+        Object.values(figures).forEach((one) => one.set("–"));
+        until.style.width = "0";
+        ends.update([]);
+        say(inUse, "");
+        lanes(picture, [], feed.now(), LANES_MS);
+    }
+
     async function look() {
         if (asking) return;
         asking = true;
@@ -109,6 +118,8 @@ export function peer(main, tunnel, name) {
     function show() {
         const short = feed.state.tunnels[tunnel]?.peers?.[name];
         const gone = feed.state.tunnels[tunnel]?.fault;
+        // What a daemon said before it ended is no longer so.
+        if (gone) forget();
         const is = detail ?? short;
         if (!is) {
             say(state, "there is no such peer");

@@ -36,7 +36,7 @@ export const COLUMNS = {
         class: "spark",
         show: (cell, { tunnel, name }) => spark(cell, feed.rates.get(feed.keyOf(tunnel, name))),
     },
-    rx: { name: "rx", label: "In", class: "number", first: "down", sort: ({ peer }) => peer.rx ?? null, show: (_, { peer }) => rate(peer.rx) },
+    rx: { name: "rx", label: "In", class: "number rx", first: "down", sort: ({ peer }) => peer.rx ?? null, show: (_, { peer }) => rate(peer.rx) },
     tx: { name: "tx", label: "Out", class: "number tx", first: "down", sort: ({ peer }) => peer.tx ?? null, show: (_, { peer }) => rate(peer.tx) },
     rtt: { name: "rtt", label: "Round trip", class: "number", first: "down", sort: ({ peer }) => peer.rtt_ms ?? null, show: (_, { peer }) => ms(peer.rtt_ms) },
     drops: { name: "drops", label: "Dropped", class: "number drops", first: "down", sort: ({ peer }) => peer.drops, show: (_, { peer }) => count(peer.drops) },

@@ -48,10 +48,12 @@ export function scripts(main) {
             all.hidden = some.length === 0;
             table.update(some);
             const failed = some.filter(({ script }) => script.last_error);
+            const deaf = Object.entries(feed.state.scripts).filter(([, is]) => is.fault);
             faults.replaceChildren(
+                ...deaf.map(([host, is]) => h("li", {}, `${host} does not answer: ${is.fault.says}`)),
                 ...failed.map(({ script: { last_error: error } }) => h("li", {}, `${day(error.unix_ms)} ${clock(error.unix_ms)}  `, h("code", {}, error.message), ...(error.traceback ?? []).map((line) => h("div", { class: "code" }, line)))),
             );
-            faults.parentElement.hidden = failed.length === 0;
+            faults.parentElement.hidden = failed.length + deaf.length === 0;
         },
         end: () => table.end(),
     };
