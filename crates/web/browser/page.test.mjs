@@ -132,7 +132,8 @@ test("a daemon that ends is named, nothing that it said passes for true, and is 
     scene.say("end gateway-4026531840");
     await tab.locator(".problems li", { hasText: "mt6d0 does not answer" }).waitFor();
     await tab.locator(".problems li", { hasText: "gateway-4026531840 does not answer" }).waitFor();
-    assert.ok(await tab.locator(".peers .body .row").count());
+    assert.deepEqual([...new Set(await tab.locator(".peers .body .state").allTextContents())], ["not known"]);
+    assert.equal(await tab.locator(".problems li", { hasText: "nothing comes" }).count(), 0, "what is wrong with a peer is not known either");
     assert.deepEqual((await figures()).slice(0, 3), ["–", "–", "–"], "in, out, round trip");
     await view("peers");
     assert.deepEqual([...new Set(await tab.locator(".peers .body .rx").allTextContents())], ["–"]);

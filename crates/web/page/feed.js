@@ -41,13 +41,13 @@ export function merge(target, patch) {
 }
 
 // What is true of a peer only while its daemon says so.
-const PASSING = { rx: null, tx: null, rtt_ms: null, next_ms: null, lanes: null };
+const PASSING = { state: null, fault: null, since_ms: null, rx: null, tx: null, rtt_ms: null, next_ms: null, lanes: null };
 
 // All peers, with their tunnel. Of those whose daemon does not answer there is what was, and nothing that passes.
 export function* peers() {
     for (const [tunnel, { peers: some, fault }] of Object.entries(state.tunnels)) {
         for (const [name, known] of Object.entries(some ?? {})) {
-            yield { tunnel, name, peer: fault ? { ...known, ...PASSING } : known, stale: Boolean(fault) };
+            yield { tunnel, name, peer: fault ? { ...known, ...PASSING } : known };
         }
     }
 }

@@ -69,6 +69,6 @@ export const STATES = {
     handshake: { word: "connecting", tone: "warn", rank: 1 },
     idle: { word: "idle", tone: "idle", rank: 2 },
 };
-export const stateOf = (peer) => STATES[peer.state] ?? { word: peer.state ?? NONE, tone: "idle", rank: 2 };
+export const stateOf = (peer) => STATES[peer.state] ?? { word: peer.state ?? "not known", tone: "idle", rank: 2 };
 
 export const plural = (number, one, many = `${one}s`) => `${count(number)} ${number === 1 ? one : many}`;

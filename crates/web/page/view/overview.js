@@ -103,7 +103,7 @@ export function overview(main) {
             problems.dataset.key = key;
             problems.replaceChildren(...said.map(([text, address]) => h("li", {}, address ? h("a", { href: address }, text) : text)));
         }
-        const up = all.filter(({ peer, stale }) => peer.state === "established" && !stale).length;
+        const up = all.filter(({ peer }) => peer.state === "established").length;
         const bad = wrong.length > 0 || deaf.length > 0 || Boolean(unread);
         mark(dot, "data-tone", bad ? "bad" : said.length > 0 ? "warn" : all.length + some.length > 0 ? "good" : "idle");
         if (all.length === 0) say(sentence, some.length > 0 ? "The gateway runs" : unread ? "What runs here is not known" : "Nothing of Sidestep runs here");
@@ -135,7 +135,7 @@ export function overview(main) {
         while (moves[0][0] < feed.now() - 60_000) moves.shift();
         const [first, last] = [moves[0], moves.at(-1)];
         const seconds = (last[0] - first[0]) / 1000;
-        figures.moves.set(seconds >= 5 && last[1] >= first[1] ? count(((last[1] - first[1]) * 60) / seconds) : "–", `${count(sum("lanes"))} lanes in use`);
+        figures.moves.set(seconds >= 5 && last[1] >= first[1] ? count(((last[1] - first[1]) * 60) / seconds) : "–", known("lanes").length ? `${count(sum("lanes"))} lanes in use` : "");
         const drops = Object.values(feed.state.tunnels).reduce((sum, is) => sum + Object.values(is.drops ?? {}).reduce((a, b) => a + b, 0), sum("drops"));
         figures.drops.set(count(drops), "since the start");
         const rank = ({ peer }) => (peer.state === "silent" ? 0 : peer.state === "handshake" ? 1 : 2);
@@ -151,7 +151,7 @@ export function overview(main) {
         parts.uplinks.hidden = of(some, "uplinks").length === 0;
         parts.firewall.hidden = !some.some(({ is }) => is.firewall);
         parts.talkers.hidden = of(some, "talkers").length === 0;
-        const say_tunnel = ([name, is]) => `${name}: version ${is.version ?? "–"}, ${is.file ?? ""}, hops in ${is.hop_prefix ?? "–"} at ${is.external ?? "–"}, up for ${duration((feed.now() - is.started_ms) / 1000)}`;
+        const say_tunnel = ([name, is]) => `${name}: version ${is.version ?? "–"}, ${is.file ?? ""}, hops in ${is.hop_prefix ?? "–"} at ${is.external ?? "–"}, ${is.fault ? "does not answer" : `up for ${duration((feed.now() - is.started_ms) / 1000)}`}`;
         say(tunnels, Object.entries(feed.state.tunnels).map(say_tunnel).join(" · "));
     }
 

@@ -91,7 +91,7 @@ export function peer(main, tunnel, name) {
         detail = null;
         Object.values(figures).forEach((one) => one.set("–"));
         until.style.width = "0";
-        ends.update([]);
+        ends.element.hidden = true;
         say(inUse, "");
         lanes(picture, [], feed.now(), LANES_MS);
     }
@@ -139,6 +139,7 @@ export function peer(main, tunnel, name) {
         figures.heard.set(is.last_heard_s === null ? "never" : duration(is.last_heard_s), is.last_answered_s === null ? "" : `answered ${duration(is.last_answered_s)} ago`);
         figures.mtu.set(`${is.path_mtu} B`, is.path_mtu_settled ? "found" : "a cautious guess");
         figures.session.set(is.session ? duration(is.session.age_s) : "none", is.session ? `${is.session.cipher}, ${plural(is.session.rekeys, "rekey")}` : "");
+        ends.element.hidden = false;
         const remote = new Map(is.remote.map((end) => [end.lane, end]));
         const written = (end) => (end ? `[${end.address}]:${end.port}` : "–");
         ends.update(is.local.map((end) => ({ lane: end.lane, local: written(end), remote: written(remote.get(end.lane)) })));

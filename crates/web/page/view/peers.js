@@ -16,9 +16,9 @@ export const COLUMNS = {
         label: "State",
         class: "state",
         sort: ({ peer }) => stateOf(peer).rank,
-        show: (cell, { peer, stale }) => {
+        show: (cell, { peer }) => {
             const { word, tone } = stateOf(peer);
-            toned(cell, word, stale ? "idle" : tone);
+            toned(cell, word, tone);
             mark(cell, "title", peer.fault?.says);
         },
     },
@@ -52,7 +52,7 @@ export const COLUMNS = {
         label: "For",
         class: "number since",
         sort: ({ peer }) => (peer.since_ms ? feed.now() - peer.since_ms : null),
-        show: (_, { peer }) => briefly((feed.now() - peer.since_ms) / 1000),
+        show: (_, { peer }) => briefly(peer.since_ms ? (feed.now() - peer.since_ms) / 1000 : null),
     },
 };
 
