@@ -31,16 +31,21 @@ pub enum Sighting {
         /// Where to.
         destination: SocketAddrV6,
     },
-    /// An ICMPv6 error about something that this host sent.
+    /// An ICMPv6 error that quotes a UDP datagram. Anybody can send one about anything; a true one comes `to` the address of
+    /// this host that the datagram was sent from (RFC 4443, 2.2), its `source`.
     Error {
         /// Who says so.
         from: Ipv6Addr,
+        /// To whom.
+        to: Ipv6Addr,
         /// Its type.
         kind: u8,
         /// Its code.
         code: u8,
-        /// Where what it is about was to go.
-        towards: Ipv6Addr,
+        /// Where what it is about came from.
+        source: SocketAddrV6,
+        /// Where that was to go.
+        destination: SocketAddrV6,
     },
 }
 
@@ -114,22 +119,31 @@ fn filter(sources: &[Ipv6Net]) -> Vec<Instruction> {
 }
 
 fn read(packet: &[u8]) -> Option<Sighting> {
-    let address = |at: usize| Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?));
-    let port = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk::<2>()?));
-    let (source, destination) = (address(8)?, address(24)?);
     match *packet.get(6)? {
-        UDP => Some(Sighting::Datagram {
-            source: SocketAddrV6::new(source, port(IPV6)?, 0, 0),
-            destination: SocketAddrV6::new(destination, port(IPV6 + 2)?, 0, 0),
-        }),
-        ICMPV6 => Some(Sighting::Error {
-            from: source,
-            kind: *packet.get(IPV6)?,
-            code: *packet.get(IPV6 + 1)?,
-            towards: address(IPV6 + 8 + 24)?,
-        }),
+        UDP => {
+            let (source, destination) = ends(packet)?;
+            Some(Sighting::Datagram { source, destination })
+        }
+        ICMPV6 => {
+            let (source, destination) = ends(packet.get(IPV6 + 8..)?)?;
+            let (from, to) = (address(packet, 8)?, address(packet, 24)?);
+            let (kind, code) = (*packet.get(IPV6)?, *packet.get(IPV6 + 1)?);
+            Some(Sighting::Error { from, to, kind, code, source, destination })
+        }
         _ => None,
     }
+}
+
+/// Source and destination of a UDP datagram in IPv6 without extension headers, of which there may be the beginning only.
+fn ends(packet: &[u8]) -> Option<(SocketAddrV6, SocketAddrV6)> {
+    let port = |at: usize| Some(u16::from_be_bytes(*packet.get(at..)?.first_chunk::<2>()?));
+    let source = SocketAddrV6::new(address(packet, 8)?, port(IPV6)?, 0, 0);
+    let destination = SocketAddrV6::new(address(packet, 24)?, port(IPV6 + 2)?, 0, 0);
+    (packet[0] >> 4 == 6 && packet[6] == UDP).then_some((source, destination))
+}
+
+fn address(packet: &[u8], at: usize) -> Option<Ipv6Addr> {
+    Some(Ipv6Addr::from(*packet.get(at..)?.first_chunk::<16>()?))
 }
 
 #[cfg(test)]
@@ -188,12 +202,19 @@ mod tests {
         let source = "[2001:db8:b1::1]:4660".parse().unwrap();
         let destination = "[2001:db8:a1::1]:22136".parse().unwrap();
         assert_eq!(read(&datagram), Some(Sighting::Datagram { source, destination }));
-        let error = packet(ICMPV6, "2001:db8::1", &[&[1, 5, 0, 0, 0, 0, 0, 0], &datagram[..]].concat());
-        let from = "2001:db8::1".parse().unwrap();
-        let towards = "2001:db8:a1::1".parse().unwrap();
-        assert_eq!(read(&error), Some(Sighting::Error { from, kind: 1, code: 5, towards }));
-        for length in 0..error.len().min(IPV6 + 48) {
+        let about =
+            |quoted: &[u8]| packet(ICMPV6, "2001:db8::1", &[&[1, 5, 0, 0, 0, 0, 0, 0], quoted].concat());
+        let error = about(&datagram);
+        let (from, to) = ("2001:db8::1".parse().unwrap(), "2001:db8:a1::1".parse().unwrap());
+        let expected = Sighting::Error { from, to, kind: 1, code: 5, source, destination };
+        assert_eq!(read(&error), Some(expected));
+        for length in 0..IPV6 + 8 + IPV6 + 4 {
             assert_eq!(read(&error[..length]), None, "{length}");
+        }
+        let (mut tcp, mut no_ipv6) = (datagram.clone(), datagram.clone());
+        (tcp[6], no_ipv6[0]) = (6, 0x45);
+        for other in [tcp, no_ipv6] {
+            assert_eq!(read(&about(&other)), None, "{other:?}");
         }
         for length in 0..IPV6 + 4 {
             assert_eq!(read(&datagram[..length]), None, "{length}");

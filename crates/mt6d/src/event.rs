@@ -63,6 +63,8 @@ pub struct Unheard<'n> {
     pub send_failure: Option<SendFailure>,
     /// What was dropped of it because its source was rewritten on the path.
     pub source_rewritten: u64,
+    /// How many datagrams came to its endpoints that do not open, or came before: they have passed every firewall of this host.
+    pub unopened: u64,
 }
 
 /// Why a session is over. These are all: one more is a breaking change.

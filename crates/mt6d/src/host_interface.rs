@@ -18,6 +18,8 @@ use crate::tier::TierEpoch;
 
 /// Events that wait for the host.
 const EVENTS: usize = 4096;
+/// Endpoints that were closed and are remembered: of some peers those of minutes, of hundreds those of seconds.
+const CLOSED: usize = 1024;
 
 /// What the host is to do. No action may be passed over, so the list is complete: one more is a breaking change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -93,6 +95,8 @@ struct Entry {
 pub(crate) struct HostInterface {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// Where the last were that were closed, the oldest first.
+    closed: VecDeque<(Ipv6Addr, u16)>,
     actions: VecDeque<Action>,
     /// What the host may want to know, the oldest first.
     events: VecDeque<PeerEvent>,
@@ -114,6 +118,7 @@ impl HostInterface {
         HostInterface {
             entries: Vec::new(),
             free: Vec::new(),
+            closed: VecDeque::new(),
             actions: VecDeque::new(),
             events: VecDeque::new(),
             meetings: VecDeque::new(),
@@ -150,6 +155,10 @@ impl HostInterface {
         if entry.serial == id.serial && entry.used.take().is_some() {
             entry.serial = entry.serial.wrapping_add(1);
             self.free.push(id.slot);
+            if self.closed.len() == CLOSED {
+                self.closed.pop_front();
+            }
+            self.closed.push_back(entry.local);
             self.actions.push_back(Action::Close { id });
         }
     }
@@ -191,6 +200,11 @@ impl HostInterface {
     pub(crate) fn is_at(&self, local: SocketAddrV6) -> bool {
         let local = (*local.ip(), local.port());
         self.entries.iter().any(|entry| entry.used.is_some() && entry.local == local)
+    }
+
+    /// Whether one was there that was closed lately.
+    pub(crate) fn was_at(&self, local: SocketAddrV6) -> bool {
+        self.closed.contains(&(*local.ip(), local.port()))
     }
 
     /// How many endpoints are open or being opened.

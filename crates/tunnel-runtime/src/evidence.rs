@@ -43,6 +43,9 @@ struct Known {
     /// A datagram from its prefix came to an endpoint that is open, and one to another address.
     arrived: Option<Time>,
     elsewhere: Option<Time>,
+    /// One came to an endpoint, and did not open or came before; and how many of them there were.
+    altered: Option<Time>,
+    unopened: u64,
     /// An ICMPv6 error about what was sent to it: from whom, type and code.
     error: Option<(Time, Ipv6Addr, u8, u8)>,
     /// How many of its datagrams had another source than they began with, when the trouble began.
@@ -104,11 +107,11 @@ impl Evidence {
     }
 
     fn read(&mut self, node: &Node, now: Time) {
-        let Some((witness, _, _)) = &self.witness else { return };
         let mut prefixes: Vec<_> =
             node.unheard(Now { boot: now, unix_ms: 0 }).map(|peer| (peer.hop_prefix, peer.name)).collect();
         prefixes.sort();
         for _ in 0..SHARE {
+            let Some((witness, _, _)) = &self.witness else { return };
             let sighting = match witness.next() {
                 Ok(Some(sighting)) => sighting,
                 Ok(None) => return,
@@ -118,23 +121,35 @@ impl Evidence {
                     return;
                 }
             };
-            let about = match sighting {
-                Sighting::Datagram { source, .. } => *source.ip(),
-                Sighting::Error { towards, .. } => towards,
-            };
-            let peers = prefixes.iter().filter(|(prefix, _)| prefix.contains(&about));
-            for (_, name) in peers {
-                let Some(known) = self.known.get_mut(*name) else { continue };
-                match sighting {
-                    Sighting::Datagram { destination, .. } if node.is_at(destination) => {
-                        known.arrived = Some(now);
-                    }
-                    Sighting::Datagram { destination, .. } if self.hop_prefix.contains(destination.ip()) => {
-                        known.elsewhere = Some(now);
-                    }
-                    Sighting::Datagram { .. } => {}
-                    Sighting::Error { from, kind, code, .. } => known.error = Some((now, from, kind, code)),
+            self.note(sighting, &prefixes, node, now);
+        }
+    }
+
+    /// What something that was seen says of the peers in these prefixes.
+    fn note(&mut self, sighting: Sighting, prefixes: &[(Ipv6Net, &str)], node: &Node, now: Time) {
+        let about = match sighting {
+            Sighting::Datagram { source, .. } => *source.ip(),
+            // Only peers and who sees what passes know where an endpoint is.
+            Sighting::Error { to, source, destination, .. }
+                if *source.ip() == to && (node.is_at(source) || node.was_at(source)) =>
+            {
+                *destination.ip()
+            }
+            Sighting::Error { .. } => return,
+        };
+        for (_, name) in prefixes.iter().filter(|(prefix, _)| prefix.contains(&about)) {
+            let Some(known) = self.known.get_mut(*name) else { continue };
+            match sighting {
+                Sighting::Datagram { destination, .. } if node.is_at(destination) => {
+                    known.arrived = Some(now);
                 }
+                // It is late: its sender has the keys.
+                Sighting::Datagram { destination, .. } if node.was_at(destination) => {}
+                Sighting::Datagram { destination, .. } if self.hop_prefix.contains(destination.ip()) => {
+                    known.elsewhere = Some(now);
+                }
+                Sighting::Datagram { .. } => {}
+                Sighting::Error { from, kind, code, .. } => known.error = Some((now, from, kind, code)),
             }
         }
     }
@@ -142,14 +157,9 @@ impl Evidence {
     fn renew(&mut self, node: &Node, now: Now) {
         self.hop_prefix = node.hop_prefix();
         let peers: Vec<_> = node.unheard(now).filter(|peer| peer.since >= TROUBLE_AFTER).collect();
-        self.known.retain(|name, _| peers.iter().any(|peer| peer.name == name));
+        self.count(&peers, now.boot);
         for peer in &peers {
-            if !self.known.contains_key(peer.name) {
-                let known = Known { rewritten_before: peer.source_rewritten, ..Known::default() };
-                self.known.insert(peer.name.to_owned(), known);
-            }
             let known = self.known.get_mut(peer.name).expect("just made");
-            known.rewritten = peer.source_rewritten > known.rewritten_before;
             // What an ICMPv6 error has said makes a send fail, too.
             let there = host_in(peer.hop_prefix.network()).into();
             known.routed =
@@ -174,6 +184,23 @@ impl Evidence {
             known.told = Some(code);
             let peer = peer.name;
             warn!(event = "peer_unreachable", peer, reason = code, "{peer}: {says}");
+        }
+    }
+
+    /// Keeps something known of each of these and of no other, and what has been counted for them since.
+    fn count(&mut self, peers: &[Unheard<'_>], now: Time) {
+        self.known.retain(|name, _| peers.iter().any(|peer| peer.name == name));
+        for peer in peers {
+            if !self.known.contains_key(peer.name) {
+                let (rewritten_before, unopened) = (peer.source_rewritten, peer.unopened);
+                let known = Known { rewritten_before, unopened, ..Known::default() };
+                self.known.insert(peer.name.to_owned(), known);
+            }
+            let known = self.known.get_mut(peer.name).expect("just made");
+            known.rewritten = peer.source_rewritten > known.rewritten_before;
+            if peer.unopened > std::mem::replace(&mut known.unopened, peer.unopened) {
+                known.altered = Some(now);
+            }
         }
     }
 
@@ -249,7 +276,8 @@ impl Evidence {
                 .into_iter()
                 .all(|came| came_before(came, *at, LOOK_EVERY + RENEW_EVERY))
         };
-        let (arrived, elsewhere) = (known.arrived.filter(unheard_of), known.elsewhere.filter(unheard_of));
+        let [arrived, elsewhere, altered] =
+            [known.arrived, known.elsewhere, known.altered].map(|at| at.filter(unheard_of));
         let refused =
             peer.refused.filter(|(_, ago)| *ago < COUNTS_FOR && peer.heard.is_none_or(|heard| heard > *ago));
         if let Some((why, _)) = refused.filter(|_| peer.state == PeerState::Handshake) {
@@ -258,16 +286,24 @@ impl Evidence {
                 format!("its first messages arrive, and are refused: {}", refusal(why)),
             );
         }
-        if of_peer(arrived) && peer.state != PeerState::Silent(Silence::NothingArrives) {
+        let hears_nothing = peer.state == PeerState::Silent(Silence::NothingArrives);
+        if of_peer(altered) && !hears_nothing {
+            return (
+                "altered",
+                format!(
+                    "its datagrams arrive altered, or are old ones again, so that none opens: something on the path does that; compare what leaves the peer with what arrives here (`tcpdump -Xni {external} src net {theirs}`)"
+                ),
+            );
+        }
+        if of_peer(arrived) && !hears_nothing {
             return (
                 "filtered_here",
                 format!(
-                    "its datagrams arrive at {external}, and a firewall of this machine drops them: accept them in the input chain (`ip6 daddr {ours} udp dport 1024-65535 accept`)"
+                    "its datagrams arrive at {external}, and a firewall of this machine drops them: accept them in the input chain (`ip6 daddr {ours} udp dport 1024-65535 accept`); or, if `nstat -az Udp6InCsumErrors` grows, the path damages them"
                 ),
             );
         }
         // What a router said of something that was sent before the peer was heard is no longer true, unless one direction works.
-        let hears_nothing = peer.state == PeerState::Silent(Silence::NothingArrives);
         let is_true = |at| of_ours(Some(at)) && (hears_nothing || came_before(peer.heard, at, ROUTERS_TAKE));
         let error = known.error.filter(|(at, ..)| is_true(*at));
         if let Some((_, from, kind, code)) = error {
@@ -366,6 +402,14 @@ fn icmp(from: Ipv6Addr, kind: u8, code: u8, theirs: Ipv6Net) -> (&'static str, S
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+    use std::net::SocketAddrV6;
+    use std::ops::Range;
+
+    use mt6d::config::{NOWHERE, NodeConfig, PeerConfig, REKEY_AFTER};
+    use mt6d::keys::PrivateKey;
+    use mt6d::{Action, Deliver, Outbox};
+
     use super::*;
 
     const fn s(seconds: u64) -> Duration {
@@ -385,6 +429,7 @@ mod tests {
             sent: Some(s(10)),
             send_failure: None,
             source_rewritten: 0,
+            unopened: 0,
         }
     }
 
@@ -426,5 +471,120 @@ mod tests {
         let refused = Unheard { refused: Some((DropReason::HandshakeOld, s(1))), ..contact };
         assert_eq!(said(refused, true), "refused_contact");
         assert_eq!(said(Unheard { heard: Some(s(0)), ..refused }, false), "nothing_arrives");
+    }
+
+    /// A node that looks for its peer, and where it does that.
+    fn looking(peer: &Unheard<'_>) -> (Node, SocketAddrV6) {
+        struct Nothing;
+        impl Deliver for Nothing {
+            fn packet(&mut self, _: &[u8], _: &[u8], _: Range<usize>) {}
+            fn whole_packet(&mut self, _: &[u8]) {}
+        }
+        let key = PrivateKey::from_bytes([2; 32]).public();
+        let inside = vec!["2001:db8:b::/64".parse().unwrap()];
+        let config = NodeConfig {
+            private_key: PrivateKey::from_bytes([1; 32]),
+            previous_key: None,
+            hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
+            link_mtu: 1500,
+            hardware_aes: false,
+            addresses: Vec::new(),
+            rekey_after: REKEY_AFTER,
+            peers: vec![PeerConfig::new(peer.name, key, peer.hop_prefix, inside)],
+        };
+        let now = Now { boot: Time::from_micros(1_000_000), unix_ms: 1_800_000_000_000 };
+        let mut node = Node::new(config, &HashMap::new(), || [7; 32], now).unwrap();
+        node.handle_timeout(now, &mut Outbox::new(), &mut Nothing);
+        let opened = std::iter::from_fn(|| node.next_action()).find_map(|action| match action {
+            Action::Open { local, .. } => Some(local),
+            _ => None,
+        });
+        (node, opened.expect("an endpoint"))
+    }
+
+    /// What is said of a peer after this was seen.
+    fn said_after(peer: &Unheard<'_>, node: &Node, sighting: Sighting) -> &'static str {
+        let mut evidence = Evidence::new("eth0", node.hop_prefix());
+        let now = Time::default() + s(1000);
+        evidence.next_renewal = now + RENEW_EVERY;
+        evidence.known.insert(peer.name.to_owned(), Known { routed: true, ..Known::default() });
+        evidence.note(sighting, &[(peer.hop_prefix, peer.name)], node, now);
+        evidence.verdict(peer, &evidence.known[peer.name]).0
+    }
+
+    #[test]
+    fn an_error_counts_only_where_it_is_about_what_an_endpoint_has_sent() {
+        let peer = Unheard { sent: Some(s(0)), ..tried() };
+        let (node, endpoint) = looking(&peer);
+        let after = |to, source, destination: &str| {
+            let from = "2001:db8:fc::2".parse().unwrap();
+            let destination = destination.parse().unwrap();
+            said_after(&peer, &node, Sighting::Error { from, to, kind: 1, code: 1, source, destination })
+        };
+        let own = *endpoint.ip();
+        assert_eq!(after(own, endpoint, "[2001:db8:b1::77]:9"), "prohibited_there");
+        // Sent from beside the path, to an address that everybody may know, about what nobody has sent.
+        let (ordinary, dead) = ("2001:db8:fa::2".parse().unwrap(), "[2001:dead::1]:1".parse().unwrap());
+        assert_eq!(after(ordinary, dead, "[2001:db8:b1::77]:2"), "no_answer");
+        assert_eq!(after(own, dead, "[2001:db8:b1::77]:2"), "no_answer");
+        assert_eq!(after(ordinary, endpoint, "[2001:db8:b1::77]:9"), "no_answer");
+        let another_port = SocketAddrV6::new(own, endpoint.port() ^ 1, 0, 0);
+        assert_eq!(after(own, another_port, "[2001:db8:b1::77]:9"), "no_answer");
+        assert_eq!(after(own, endpoint, "[2001:db8:b2::77]:9"), "no_answer", "another peer");
+    }
+
+    #[test]
+    fn an_endpoint_that_was_closed_is_remembered_for_errors_and_for_what_is_late() {
+        let peer = Unheard { sent: Some(s(0)), ..tried() };
+        let (mut node, endpoint) = looking(&peer);
+        let (source, astray) =
+            ("[2001:db8:b1::77]:9".parse().unwrap(), "[2001:db8:a1::77]:9".parse().unwrap());
+        let late = Sighting::Datagram { source, destination: endpoint };
+        assert_eq!(said_after(&peer, &node, late), "filtered_here");
+        let now = Now { boot: Time::from_micros(2_000_000), unix_ms: 1_800_000_001_000 };
+        node.move_to(NOWHERE, now);
+        node.move_to("2001:db8:a1::/64".parse().unwrap(), now);
+        assert!(!node.is_at(endpoint));
+        let (to, from) = (*endpoint.ip(), "2001:db8:fc::2".parse().unwrap());
+        let error = Sighting::Error { from, to, kind: 1, code: 1, source: endpoint, destination: source };
+        assert_eq!(said_after(&peer, &node, error), "prohibited_there");
+        assert_eq!(said_after(&peer, &node, late), "no_answer");
+        let elsewhere = Sighting::Datagram { source, destination: astray };
+        assert_eq!(said_after(&peer, &node, elsewhere), "another_key");
+    }
+
+    #[test]
+    fn no_firewall_is_blamed_for_what_has_come_to_an_endpoint() {
+        let mut evidence = Evidence::new("eth0", "2001:db8:a1::/64".parse().unwrap());
+        evidence.next_renewal = Time::default() + s(1000);
+        let at = |seconds| Some(Time::default() + s(seconds));
+        let known = Known { routed: true, arrived: at(999), ..Known::default() };
+        let altered = Known { altered: at(999), routed: true, arrived: at(999), ..Known::default() };
+        let silent = |silence| Unheard { state: PeerState::Silent(silence), heard: Some(s(20)), ..tried() };
+        for peer in [tried(), silent(Silence::NothingComes)] {
+            assert_eq!(evidence.verdict(&peer, &known).0, "filtered_here");
+            assert_eq!(evidence.verdict(&peer, &altered).0, "altered");
+        }
+        // A copy of what was heard is no reason not to hear it; nor is what came before the firewall was there.
+        assert_eq!(evidence.verdict(&silent(Silence::NothingArrives), &altered).0, "nothing_arrives");
+        let heard = Unheard { heard: Some(s(1)), ..tried() };
+        assert_eq!(evidence.verdict(&heard, &altered).0, "no_answer");
+        let before = Known { altered: at(990), routed: true, arrived: at(999), ..Known::default() };
+        assert_eq!(evidence.verdict(&silent(Silence::NothingComes), &before).0, "filtered_here");
+    }
+
+    #[test]
+    fn what_did_not_open_counts_from_when_the_trouble_began() {
+        let peer = Unheard { unopened: 5, ..tried() };
+        let (node, _) = looking(&peer);
+        let mut evidence = Evidence::new("eth0", node.hop_prefix());
+        let altered = |evidence: &mut Evidence, unopened, seconds| {
+            evidence.count(&[Unheard { unopened, ..peer }], Time::default() + s(seconds));
+            evidence.known[peer.name].altered
+        };
+        assert_eq!(altered(&mut evidence, 5, 100), None);
+        assert_eq!(altered(&mut evidence, 5, 101), None);
+        assert_eq!(altered(&mut evidence, 6, 102), Some(Time::default() + s(102)));
+        assert_eq!(altered(&mut evidence, 6, 103), Some(Time::default() + s(102)));
     }
 }

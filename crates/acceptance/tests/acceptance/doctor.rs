@@ -286,6 +286,15 @@ const BETWEEN: &[Case] = &[
         mended: &[Run(Router, "nft delete table ip6 x")],
     },
     Case {
+        what: "the path alters what comes from the peer",
+        broken: &[Run(
+            Router,
+            "nft 'add table ip6 x; add chain ip6 x f { type filter hook forward priority 0; }; add rule ip6 x f iifname b meta l4proto udp @th,96,32 set 0x55555555'",
+        )],
+        finds: &[(Site::A, "altered"), (Site::B, "nothing_arrives")],
+        mended: &[Run(Router, "nft delete table ip6 x")],
+    },
+    Case {
         what: "a firewall on the path drops both",
         broken: &[Run(
             Router,
@@ -510,6 +519,36 @@ fn nothing_is_wrong_with_what_works() {
     }
     let said = run(&lab, GatewayA, &[&program, "doctor", "site-x", "--socket", &socket]);
     assert!(said.contains("there is no peer site-x: there are site-b"), "{said}");
+}
+
+/// Says of what nobody has sent to B that a firewall refuses it: to an address of A that everybody may know, and to one in the
+/// prefix that A hops in.
+const FORGED: &str = "
+import socket, struct
+address = lambda text: socket.inet_pton(socket.AF_INET6, text)
+sender = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+for to in '2001:db8:fa::2', '2001:db8:a1::7':
+    for source in '2001:dead::1', to:
+        quoted = struct.pack('!IHBB', 0x60000000, 8, 17, 64) + address(source) + address('2001:db8:b1::77')
+        sender.sendto(bytes([1, 1, 0, 0, 0, 0, 0, 0]) + quoted + struct.pack('!4H', 4000, 4001, 8, 0), (to, 0))
+";
+
+/// Who does not see what a node sends does not know where its endpoints are, and cannot write what is shown.
+#[test]
+fn what_hosts_beside_the_path_say_is_not_believed() {
+    let Some(builder) = builder() else { return };
+    let mut lab = up(builder);
+    apply(&mut lab, Stop(Site::B));
+    // Whichever: a message of its first handshake has come lately, or not.
+    let missed = |said: &[String]| said == ["nothing_arrives"] || said == ["no_answer"];
+    // It tries to reach the peer for a minute.
+    wait_until("the peer is missed", || missed(&doctor(&mut lab, Site::A)));
+    for _ in 0..5 {
+        run(&lab, Router, &["python3", "-c", FORGED]);
+        std::thread::sleep(Duration::from_secs(1));
+        let said = shown(&mut lab, Site::A);
+        assert!(missed(&said), "{said:?}");
+    }
 }
 
 #[test]

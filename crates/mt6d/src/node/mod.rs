@@ -488,6 +488,11 @@ impl Node {
         self.host.is_at(local)
     }
 
+    /// Whether an endpoint of ours was at this address and port that was closed lately: among the last thousand.
+    pub fn was_at(&self, local: SocketAddrV6) -> bool {
+        self.host.was_at(local)
+    }
+
     /// How many places for peers there are.
     pub fn places(&self) -> usize {
         self.peers.places()

@@ -3,12 +3,22 @@
 use std::time::Duration;
 
 use super::Peer;
-use crate::drops::DropReason;
+use crate::drops::{DropReason, Drops};
 use crate::env::Env;
 use crate::event::{Change, Ending, PeerState, SendFailure, Unheard};
 use crate::host_interface::Meeting;
 use crate::session::Phase;
 use crate::time::Time;
+
+/// What is counted where a datagram has come to an endpoint of the peer's, and is no sign of the peer. Another key is none
+/// of the causes: its endpoints are elsewhere.
+const UNOPENED: [DropReason; 5] = [
+    DropReason::TooShort,
+    DropReason::NotAuthentic,
+    DropReason::Replayed,
+    DropReason::TooOld,
+    DropReason::NotForUs,
+];
 
 impl Peer {
     /// How it stands.
@@ -45,6 +55,8 @@ impl Peer {
         };
         let in_session = self.in_use().map(|at| self.sessions[at].activity.last_sent.get());
         let sent = in_session.max(self.attempts.last_copy());
+        let unopened = |drops: &Drops| UNOPENED.map(|why| drops.of(why)).iter().sum::<u64>();
+        let in_sessions = self.sessions.iter().map(|session| unopened(&session.activity.drops.get()));
         Some(Unheard {
             name: &self.config.name,
             state,
@@ -59,6 +71,7 @@ impl Peer {
                 .filter(|(at, _)| sent.is_some_and(|sent| *at >= sent))
                 .map(|(_, why)| why),
             source_rewritten: self.drops.of(DropReason::SourceRewritten),
+            unopened: unopened(&self.drops) + in_sessions.sum::<u64>(),
         })
     }
 

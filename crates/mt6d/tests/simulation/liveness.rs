@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use sidestep_mt6d::config::{Daily, Rate, Shape};
+use sidestep_mt6d::keys::PresharedKey;
 use sidestep_mt6d::{Change, Ending, PeerState, Silence};
 
-use crate::network::{A, B, Network, Stream, seeds};
+use crate::network::{A, B, Network, Path, Stream, seeds};
 
 /// The promise: within this time of a cut an end that has traffic, or a peer that keeps the session, knows of it.
 const KNOWN_WITHIN: Duration = Duration::from_secs(5);
@@ -64,6 +65,17 @@ fn silent(network: &Network, site: usize) -> Option<Silence> {
 
 fn constant() -> Shape {
     Shape::Constant(Rate::from_bytes(25_000).expect("a rate that a shape may have"))
+}
+
+/// How many of the peer's datagrams came and did not open, of a peer that is not heard.
+fn unopened(network: &mut Network, site: usize) -> u64 {
+    let now = network.sites[site].clock.now(network.now);
+    network.sites[site]
+        .node()
+        .unheard(now)
+        .map(|peer| peer.unopened)
+        .next()
+        .expect("a peer that is not heard")
 }
 
 #[test]
@@ -208,4 +220,46 @@ fn a_peer_that_ends_begins_anew_or_moves_is_told_of() {
     network.run_s(10);
     let told = changes(&mut network, A);
     assert!(told.contains(&Change::Moved { from, to }), "{told:?}");
+}
+
+/// So that nobody blames a firewall of the host for what the path does: in a session, and when that is lost.
+#[test]
+fn what_the_path_alters_is_told_from_what_does_not_come() {
+    for seed in seeds(4) {
+        let mut network = pair(seed, [Some(10), Some(10)], Shape::None, Traffic::None);
+        let path = network.path.clone();
+        network.paths.insert((B, A), Path { alters: true, ..path });
+        let known = network.run_until(KNOWN_WITHIN, |n| silent(n, A).is_some() && silent(n, B).is_some());
+        assert!(known.is_some(), "seed {seed}");
+        let before = unopened(&mut network, A);
+        network.run_s(5);
+        assert!(unopened(&mut network, A) > before, "seed {seed}");
+        assert_eq!(unopened(&mut network, B), 0, "seed {seed}: nobody alters what comes to B");
+        let lost = network.run_until(Duration::from_secs(600), |n| n.status(A).state == PeerState::Handshake);
+        assert!(lost.is_some(), "seed {seed}");
+        let before = unopened(&mut network, A);
+        network.run_s(90);
+        assert!(unopened(&mut network, A) > before, "seed {seed}: first messages");
+        cut(&mut network, B, A);
+        network.run_s(1);
+        let before = unopened(&mut network, A);
+        network.run_s(90);
+        assert_eq!(unopened(&mut network, A), before, "seed {seed}");
+    }
+}
+
+/// With another key a node is elsewhere: nothing comes to an endpoint that could not be opened.
+#[test]
+fn another_key_is_not_taken_for_a_path_that_alters() {
+    for seed in seeds(4) {
+        let mut network = Network::pair(seed);
+        network.configure(|peer| peer.keepalive = Some(Duration::from_secs(10)));
+        network.sites[A].peer(0).preshared_key = Some(PresharedKey::from_bytes([9; 32]));
+        network.start();
+        network.run_s(200);
+        for site in [A, B] {
+            assert_eq!(network.status(site).state, PeerState::Handshake, "seed {seed}");
+            assert_eq!(unopened(&mut network, site), 0, "seed {seed}");
+        }
+    }
 }

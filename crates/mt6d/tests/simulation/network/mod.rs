@@ -536,7 +536,13 @@ impl Network {
         let marks = path.congestion > 0.0 && ecn != Ecn::NotEct && self.random.chance(path.congestion)
             || self.random.chance(path.wrong_congestion);
         let ecn = if marks { Ecn::Ce } else { ecn };
-        let datagram = Datagram { source, destination, ecn, payload: payload.to_vec(), replay: false };
+        let mut payload = payload.to_vec();
+        if path.alters
+            && let Some(octet) = payload.last_mut()
+        {
+            *octet ^= 0x55;
+        }
+        let datagram = Datagram { source, destination, ecn, payload, replay: false };
         for delay in arrivals {
             self.push(self.now + waits + delay, What::Arrives { datagram: datagram.clone() });
         }

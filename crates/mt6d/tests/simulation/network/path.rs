@@ -26,6 +26,8 @@ pub(crate) struct Path {
     /// The share of packets that are so marked whatever they say of themselves, as no router should.
     pub(crate) wrong_congestion: f64,
     pub(crate) cut: bool,
+    /// An octet of each datagram becomes another.
+    pub(crate) alters: bool,
 }
 
 impl Default for Path {
@@ -41,6 +43,7 @@ impl Default for Path {
             congestion: 0.0,
             wrong_congestion: 0.0,
             cut: false,
+            alters: false,
         }
     }
 }
