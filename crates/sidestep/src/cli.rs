@@ -122,6 +122,7 @@ enum Command {
     /// Show what has happened: sessions, peers, prefixes, paths, uplinks, rules, scripts
     ///
     /// The last thousand events of each daemon that runs, of all if none is named. The journal has them, too, with their fields.
+    /// Exit status 1 if one of several does not answer.
     #[command(after_help = "Examples:\n  sidestep events\n  sidestep events mt6d0 --follow\n  \
                             sidestep events --follow --json | jq -c 'select(.peer == \"site-b\") | {time, event, reason}'")]
     Events {
@@ -410,11 +411,11 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Down { daemon, open } => down::run(&daemon.path()?, open)?,
         Command::Close { file } => down::close(&file)?,
-        Command::Show(command) => command.run()?,
+        Command::Show(command) => return command.run(),
         Command::Doctor(command) => return command.run(),
         Command::Events { tunnel, socket, follow, json } => {
             let named = tunnel.map(|tunnel| control::socket_of(&tunnel));
-            event_lines::run(socket.or(named), json, follow)?;
+            return event_lines::run(socket.or(named), json, follow);
         }
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Metrics(options) => return options.run(),

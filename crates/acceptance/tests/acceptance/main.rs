@@ -8,6 +8,7 @@ mod events;
 mod firewall;
 mod fixture;
 mod gateway_firewall;
+mod hangs;
 mod host;
 mod hostile;
 mod ike;

@@ -1,5 +1,6 @@
 //! Asking tunnels for their status.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 
 use control::tunnel_status::Status;
@@ -9,6 +10,14 @@ use serde_json::Value;
 /// The status of the tunnel that listens there.
 pub(crate) fn ask(socket: &Path) -> Result<Status, Error> {
     status_of(socket, control::ask(socket, &Request::Show)?)
+}
+
+/// What each says, in this order. They are asked at once, so that several that hang take no longer than one.
+pub(super) fn all(sockets: &[PathBuf]) -> Vec<Result<Status, Error>> {
+    std::thread::scope(|scope| {
+        let asked: Vec<_> = sockets.iter().map(|socket| scope.spawn(|| ask(socket))).collect();
+        asked.into_iter().map(|asked| asked.join().unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    })
 }
 
 /// An answer as a status.

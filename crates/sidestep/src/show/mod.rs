@@ -4,7 +4,10 @@ pub(crate) mod ask;
 pub(crate) mod table;
 pub(crate) mod text;
 
+use std::cell::Cell;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 use clap_complete::engine::ArgValueCandidates;
@@ -19,7 +22,7 @@ use crate::failure::Failure;
 use crate::fit;
 use crate::terminal;
 use crate::watch::{self, Source, Tab, Tunnels};
-use ask::{ask, status_of};
+use ask::status_of;
 use table::{Choice, Row};
 
 /// Warnings that are told.
@@ -29,7 +32,8 @@ const MOST_NAMES: usize = 8;
 
 /// Show the tunnels and their peers
 ///
-/// A line for each peer, below what is wrong; --peer and --details tell all that is known.
+/// A line for each peer, below what is wrong; --peer and --details tell all that is known. Exit status 1 if one of several
+/// tunnels does not answer.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sidestep show\n  sidestep show --peer site-b\n  \
                         sidestep show mt6d0 --state silent,handshake --sort heard\n  \
@@ -60,16 +64,19 @@ pub(crate) struct ShowCommand {
 
 impl ShowCommand {
     /// Shows it, once or until the user has seen enough.
-    pub(crate) fn run(self) -> Result<(), Failure> {
+    pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         if self.watch && !self.json && terminal::is_interactive() {
             let tunnels = match (&self.socket, &self.tunnel) {
                 (None, None) => Tunnels::All,
                 _ => Tunnels::At(self.only_socket()?),
             };
             let gateway = control::socket_of_gateway().ok().filter(|socket| socket.exists());
-            return watch::run(Source::new(tunnels, gateway), Tab::Peers, self.choice);
+            watch::run(Source::new(tunnels, gateway), Tab::Peers, self.choice)?;
+            return Ok(ExitCode::SUCCESS);
         }
-        terminal::repeat(self.watch, || if self.json { self.json() } else { self.text() })
+        let is_all = Cell::new(true);
+        terminal::repeat(self.watch, || if self.json { self.json() } else { self.text(&is_all) })?;
+        Ok(if is_all.get() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
     /// The document of the one tunnel that is meant, with those of its peers that are chosen; on one line where there are many.
@@ -88,18 +95,26 @@ impl ShowCommand {
         Ok(text + "\n")
     }
 
-    /// Each tunnel that is meant, for people.
-    fn text(&self) -> Result<String, Failure> {
+    /// Each tunnel that is meant, for people. Where one of several does not answer, standard error has why, and it is not all.
+    fn text(&self, is_all: &Cell<bool>) -> Result<String, Failure> {
         let sockets = self.sockets()?;
         let mut tunnels = Vec::new();
         let mut texts = Vec::new();
-        for socket in &sockets {
-            match ask(socket) {
+        let mut failed = Vec::new();
+        for answer in ask::all(&sockets) {
+            match answer {
                 Ok(status) => tunnels.push(status),
                 // Among others: those that can be shown are.
                 Err(error @ Error::OtherKind { .. }) if sockets.len() > 1 => texts.push(format!("{error}\n")),
-                Err(error) => return Err(error.into()),
+                Err(error) => failed.push(error),
             }
+        }
+        if tunnels.is_empty() && texts.is_empty() && failed.len() == 1 {
+            return Err(failed.remove(0).into());
+        }
+        for error in failed {
+            is_all.set(false);
+            writeln!(io::stderr(), "sidestep: {error}")?;
         }
         self.refuse_strangers(&tunnels.iter().collect::<Vec<_>>())?;
         for status in tunnels {
