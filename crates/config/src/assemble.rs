@@ -95,6 +95,7 @@ pub(crate) fn assemble(
         classic,
         scripts: scripts?,
         external_over,
+        digest: String::new(),
     };
     Some(Config { tunnel: Some(tunnel), gateway, on_event: on_event?, warnings: Report::default() })
 }

@@ -46,6 +46,8 @@ pub struct TunnelConfig {
     pub scripts: Vec<Configured>,
     /// Where an uplink of the same file makes the external interface, as a tunnel of its own: the interface below it.
     pub external_over: Option<String>,
+    /// Of all that was read for it, in hexadecimal digits; it may be shown. Empty where it is of no file.
+    pub digest: String,
 }
 
 impl TunnelConfig {

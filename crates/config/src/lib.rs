@@ -16,6 +16,7 @@ mod classic;
 mod config;
 mod converter;
 mod cross;
+mod digest;
 mod document;
 mod error;
 mod event;
@@ -78,7 +79,16 @@ pub fn load(path: &Path) -> Result<Config, Error> {
 pub fn load_source(source: &Source) -> Result<Config, Error> {
     let Source { folder, text, parts } = source;
     let report = Report::of_parts(parts, text);
-    let mut config = parse_in(text, report, folder, &read_key_file).map_err(Error::Invalid)?;
+    let digest = digest::Digest::of(text);
+    let read_key = |path: &Path| {
+        let key = read_key_file(path)?;
+        digest.add(&key);
+        Ok(key)
+    };
+    let mut config = parse_in(text, report, folder, &read_key).map_err(Error::Invalid)?;
+    if let Some(tunnel) = &mut config.tunnel {
+        tunnel.digest = digest.end();
+    }
     let scripts = match (&mut config.tunnel, &mut config.gateway) {
         (Some(tunnel), _) => &mut tunnel.scripts[..],
         (None, Some(gateway)) => &mut gateway.scripts[..],

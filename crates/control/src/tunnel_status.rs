@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 /// The daemon and its peers.
@@ -17,6 +17,10 @@ pub struct Status {
     /// The configuration file that it reads.
     #[serde(default)]
     pub file: String,
+    /// SHA-256 over what was read of it, with what it includes and key files, hexadecimal: another one now is of another
+    /// configuration than the one that is in force. It tells nothing else of them.
+    #[serde(default)]
+    pub file_digest: String,
     /// Name of the TUN device.
     pub tunnel: String,
     /// The number of the network namespace that it is in; 0 if not known.
@@ -61,6 +65,9 @@ pub struct Peer {
     pub public_key: String,
     /// The prefix that it hops in, as it last said.
     pub hop_prefix: Ipv6Net,
+    /// The networks behind it, as configured; none of a peer of the classic profile.
+    #[serde(default)]
+    pub allowed_ips: Vec<IpNet>,
     /// Whether there is a session with it, and whether it works.
     pub state: State,
     /// For how many seconds that has been so.
@@ -266,6 +273,7 @@ pub fn example() -> Status {
         profile: Profile::MovingTarget,
         public_key: "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=".into(),
         hop_prefix: "2001:db8:b1::/64".parse().unwrap(),
+        allowed_ips: vec!["2001:db8:b::/64".parse().unwrap()],
         state: State::Established,
         state_s: 3725.0,
         last_heard_s: Some(0.25),
@@ -317,6 +325,7 @@ pub fn example() -> Status {
     let idle = Peer {
         name: "site-c".into(),
         hop_prefix: "2001:db8:c1::/64".parse().unwrap(),
+        allowed_ips: vec!["2001:db8:c::/64".parse().unwrap()],
         state: State::Idle,
         state_s: 90_061.0,
         last_heard_s: None,
@@ -342,6 +351,7 @@ pub fn example() -> Status {
     Status {
         version: "0.1.0".into(),
         file: "/etc/sidestep/mt6d0.toml".into(),
+        file_digest: "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08".into(),
         tunnel: "mt6d0".into(),
         network_namespace: 4_026_531_840,
         public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
@@ -367,6 +377,7 @@ mod tests {
         for field in [
             "version",
             "file",
+            "file_digest",
             "tunnel",
             "public_key",
             "external",
@@ -378,7 +389,7 @@ mod tests {
         ] {
             assert!(value.get(field).is_some(), "{field}");
         }
-        let fields = "name profile public_key hop_prefix state state_s last_heard_s last_answered_s fault trying session epoch rotations skips local remote next_rotation_ms \
+        let fields = "name profile public_key hop_prefix allowed_ips state state_s last_heard_s last_answered_s fault trying session epoch rotations skips local remote next_rotation_ms \
                       tx_packets tx_bytes rx_packets rx_bytes drops rtt_ms clock_offset_ms path_mtu handshakes \
                       carry shape tx_rewritten_packets tx_rewritten_bytes rx_rewritten_packets rx_rewritten_bytes";
         for peer in value["peers"].as_array().unwrap() {

@@ -26,6 +26,7 @@ pub(super) fn node(
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         file: std::path::absolute(file).unwrap_or_else(|_| file.to_owned()).display().to_string(),
+        file_digest: config.digest.clone(),
         tunnel: config.tunnel.name.clone(),
         network_namespace: control::network_namespace().unwrap_or_default(),
         public_key: config.node.private_key.public().to_string(),
@@ -112,6 +113,7 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
         path_mtu: status.path_mtu.unwrap_or(0),
         path_mtu_settled: status.path_mtu_settled,
         handshakes: status.handshakes,
+        allowed_ips: status.allowed_ips,
         name: status.name,
     }
 }
@@ -147,6 +149,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         profile: Profile::Classic,
         public_key: String::new(),
         hop_prefix: Ipv6Net::new_assert(peer.stream.remote.address, 64).trunc(),
+        allowed_ips: Vec::new(),
         state: if path.is_some() { State::Established } else { State::Idle },
         state_s: 0.0,
         last_heard_s: None,

@@ -4,6 +4,7 @@
 mod adversary;
 mod charon;
 mod doctor;
+mod doctor_judges;
 mod events;
 mod firewall;
 mod fixture;

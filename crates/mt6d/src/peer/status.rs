@@ -92,6 +92,8 @@ pub struct PeerStatus {
     pub handshakes: u64,
     /// The prefix that the peer hops in, as far as we know.
     pub hop_prefix: ipnet::Ipv6Net,
+    /// What is behind it, as configured.
+    pub allowed_ips: Vec<ipnet::IpNet>,
 }
 
 impl Peer {
@@ -143,6 +145,7 @@ impl Peer {
             shape: session.and_then(|s| s.shape_status(now.boot)),
             handshakes: self.handshakes,
             hop_prefix: self.remote_prefix,
+            allowed_ips: self.config.allowed_ips.clone(),
         }
     }
 

@@ -1,13 +1,14 @@
 //! The configuration, and whether it is what runs.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
-use config::TunnelConfig;
-use control::tunnel_status::{Profile, Status};
+use config::{Mode, TunnelConfig};
+use control::tunnel_status::{Peer, Status};
 
 use super::finding::Finding;
 
-/// Reads it, and compares it with what runs. None if it is wrong, or not there.
+/// Reads it, and compares it with what runs: as that is what is returned. None if it is wrong, or not there.
 pub(super) fn look(
     file: Option<&Path>,
     status: Option<&Status>,
@@ -36,10 +37,14 @@ pub(super) fn look(
         findings.push(Finding::fault("no_tunnel", format!("{shown} describes no tunnel: it has no [node]")));
         return None;
     };
-    match status.and_then(|status| difference(&tunnel, status)) {
-        Some((code, says)) => {
-            findings.push(Finding::fault(code, format!("{shown} has changed since it was read: {says}")));
+    match status {
+        Some(status) if is_another(&tunnel, status) => {
+            let says =
+                format!("{shown} was changed since the daemon read it: {}", difference(&tunnel, status));
+            findings.push(Finding::warning("not_reloaded", says));
+            as_it_runs(&mut tunnel, status);
         }
+        Some(_) => findings.push(Finding::ok("configuration", format!("{shown} is valid, and is what runs"))),
         None => findings.push(Finding::ok("configuration", format!("{shown} is valid"))),
     }
     if let Some(status) = status.filter(|_| tunnel.node.follows.is_some()) {
@@ -48,28 +53,71 @@ pub(super) fn look(
     Some(Box::new(tunnel))
 }
 
-/// How what runs differs from the file.
-fn difference(config: &TunnelConfig, status: &Status) -> Option<(&'static str, String)> {
-    let reload = format!("sidestep reload {}", status.tunnel);
-    let own = config.node.private_key.public().to_string();
-    if own != status.public_key {
-        let kept = config.node.previous_key.as_ref().map(|key| key.public().to_string());
-        let remedy = match kept.is_some_and(|kept| kept == status.public_key) {
-            true => reload,
-            false => format!("systemctl restart sidestep@{}", status.tunnel),
-        };
-        let says = format!("the private key is another ({remedy})");
-        return Some(("not_reloaded", says));
+/// Whether the file is not what runs. An older daemon does not say what it has read.
+fn is_another(config: &TunnelConfig, status: &Status) -> bool {
+    match status.file_digest.as_str() {
+        "" => change(config, status).is_some(),
+        read => read != config.digest,
     }
-    let running: Vec<_> = status.peers.iter().filter(|peer| peer.profile == Profile::MovingTarget).collect();
+}
+
+/// What in the file is another than what runs, and the command that applies it.
+fn difference(config: &TunnelConfig, status: &Status) -> String {
+    let name = &status.tunnel;
+    let (change, needs_restart) = change(config, status).unzip();
+    let change = change.map_or(String::new(), |change| format!("{change}: "));
+    match needs_restart {
+        Some(true) => format!("{change}`systemctl restart sidestep@{name}` applies it"),
+        _ => format!("{change}`sidestep reload {name}` applies it, or says why not"),
+    }
+}
+
+/// A change that the status shows, and whether it needs a restart.
+fn change(config: &TunnelConfig, status: &Status) -> Option<(String, bool)> {
+    let node = &config.node;
+    if node.private_key.public().to_string() != status.public_key {
+        let kept = node.previous_key.as_ref().map(|key| key.public().to_string());
+        return Some(("the private key is another".to_owned(), kept.as_ref() != Some(&status.public_key)));
+    }
+    if node.external != status.external {
+        return Some((format!("[node] external is {}", node.external), true));
+    }
+    if node.follows.is_none() && node.mode != Mode::Host && node.hop_prefix != status.hop_prefix {
+        return Some((format!("[node] hop_prefix is {}", node.hop_prefix), false));
+    }
+    let mut running = peers(status);
     for peer in &config.peers {
-        let Some(other) = running.iter().find(|other| other.name == peer.name) else {
-            return Some(("not_reloaded", format!("the peer {} is new ({reload})", peer.name)));
+        let name = &peer.name;
+        let Some(other) = running.remove(name.as_str()) else {
+            return Some((format!("the peer {name} is new"), false));
         };
         if other.public_key != peer.public_key.to_string() {
-            return Some(("not_reloaded", format!("{} has another public key ({reload})", peer.name)));
+            return Some((format!("{name} has another public key"), false));
+        }
+        if !status.file_digest.is_empty() && other.allowed_ips != peer.allowed_ips {
+            return Some((format!("{name} has other allowed_ips"), false));
         }
     }
-    let gone = running.iter().find(|other| config.peers.iter().all(|peer| peer.name != other.name))?;
-    Some(("not_reloaded", format!("the peer {} is gone from it ({reload})", gone.name)))
+    let (gone, _) = running.pop_first()?;
+    Some((format!("the peer {gone} is gone from it"), false))
+}
+
+/// Puts what runs in the place of what the file says, where it is known: what is found of this machine concerns that.
+fn as_it_runs(config: &mut TunnelConfig, status: &Status) {
+    config.tunnel.name.clone_from(&status.tunnel);
+    config.node.external.clone_from(&status.external);
+    config.node.hop_prefix = status.hop_prefix;
+    let running = peers(status);
+    config.peers.retain_mut(|peer| {
+        let Some(other) = running.get(peer.name.as_str()) else { return false };
+        peer.hop_prefix = other.hop_prefix;
+        peer.allowed_ips.clone_from(&other.allowed_ips);
+        true
+    });
+}
+
+/// Those with sessions, by their names.
+fn peers(status: &Status) -> BTreeMap<&str, &Peer> {
+    let moving = status.peers.iter().filter(|peer| !peer.is_classic());
+    moving.map(|peer| (peer.name.as_str(), peer)).collect()
 }
