@@ -198,11 +198,6 @@ pub fn has_chain(table: &str, chain: &str) -> Result<bool> {
     Ok(nft(&["list", "chain", "inet", table, chain], "")?.status.success())
 }
 
-/// Whether the table is there.
-pub fn is_dark(tunnel: &str) -> Result<bool> {
-    Ok(nft(&["list", "table", "ip6", &table_name(tunnel)], "")?.status.success())
-}
-
 /// The script that [`darken`] runs.
 #[must_use]
 pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: bool) -> String {

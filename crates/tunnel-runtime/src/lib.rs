@@ -20,6 +20,7 @@ mod daemon;
 mod data;
 mod error;
 mod evidence;
+mod firewall;
 mod happened;
 mod kernel;
 mod key_log;

@@ -1,5 +1,5 @@
 //! What stands in a tunnel's way on this machine as it is now: nothing that would do harm ([`crate::surroundings`]), but what
-//! keeps packets from crossing, with what to do about it.
+//! keeps packets from crossing, or may, with what to do about it.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -7,8 +7,8 @@ use config::{Mode, TunnelConfig};
 use ipnet::Ipv6Net;
 use linux::netlink::{Link, Netlink, NextHop};
 use linux::sysctl;
-use mt6d::config::NOWHERE;
-use serde_json::Value;
+
+use crate::firewall::{ClosedChain, closed_by};
 
 /// Something that stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,6 +17,8 @@ pub struct Obstacle {
     pub code: &'static str,
     /// In one sentence, with the command that mends it.
     pub says: String,
+    /// Whether it keeps packets from crossing for certain.
+    pub certain: bool,
 }
 
 /// All that is found; `routes` where the same file makes a router of the machine. What cannot be found out is passed over.
@@ -38,7 +40,8 @@ pub fn find(config: &TunnelConfig, routes: bool) -> Vec<Obstacle> {
     if routed
         && let Some(ruleset) = linux::nft::ruleset().ok().and_then(|text| serde_json::from_str(&text).ok())
     {
-        found.extend(closed_by(&ruleset, config));
+        let obstacle = |ClosedChain { code, says, certain }| Obstacle { code, says, certain };
+        found.extend(closed_by(&ruleset, config).into_iter().map(obstacle));
     }
     found.extend(resolver(config));
     found
@@ -62,7 +65,7 @@ fn not_forwarding(config: &TunnelConfig) -> Vec<Obstacle> {
             let says = format!(
                 "this machine does not forward {family}: only itself can use the tunnel (sysctl -w net.{key}=1)"
             );
-            found.push(Obstacle { code, says });
+            found.push(Obstacle { code, says, certain: true });
         }
     }
     found
@@ -91,12 +94,13 @@ fn interface(name: &str, link: Option<&Link>, netlink: &mut Netlink) -> Option<O
         let others: Vec<_> =
             netlink.links().into_iter().flatten().map(|link| link.name).filter(|name| name != "lo").collect();
         let says = format!("this machine has no interface {name} now: there are {}", others.join(", "));
-        return Some(Obstacle { code: "interface_missing", says });
+        return Some(Obstacle { code: "interface_missing", says, certain: true });
     };
     if !link.up {
         return Some(Obstacle {
             code: "interface_down",
             says: format!("the interface {name} is down (ip link set {name} up)"),
+            certain: true,
         });
     }
     if !link.running {
@@ -105,15 +109,16 @@ fn interface(name: &str, link: Option<&Link>, netlink: &mut Netlink) -> Option<O
             says: format!(
                 "the interface {name} has no carrier: look at its cable, or at what is at the other end"
             ),
+            certain: true,
         });
     }
     if sysctl::read(name, "disable_ipv6").is_ok_and(|value| value == "1") {
         let says = format!("IPv6 is off at {name} (sysctl -w net.ipv6.conf.{name}.disable_ipv6=0)");
-        return Some(Obstacle { code: "ipv6_off", says });
+        return Some(Obstacle { code: "ipv6_off", says, certain: true });
     }
     if link.mtu < 1280 {
         let says = format!("{name} has MTU {}, and IPv6 needs 1280 (ip link set {name} mtu 1500)", link.mtu);
-        return Some(Obstacle { code: "interface_mtu", says });
+        return Some(Obstacle { code: "interface_mtu", says, certain: true });
     }
     None
 }
@@ -153,7 +158,7 @@ fn outer_routes(config: &TunnelConfig, netlink: &mut Netlink) -> Vec<Obstacle> {
             }
             Ok(Some(_)) | Err(_) => continue,
         };
-        found.push(Obstacle { code, says });
+        found.push(Obstacle { code, says, certain: true });
     }
     found
 }
@@ -189,48 +194,7 @@ fn resolver(config: &TunnelConfig) -> Option<Obstacle> {
         "all name servers of this machine are behind {}: without a session no name is found (/etc/resolv.conf)",
         peer.name
     );
-    Some(Obstacle { code: "resolver_behind_peer", says })
-}
-
-/// Tables that drop by default what the tunnel needs, and have no rule that names it. Whether a rule that names it accepts
-/// it is not known.
-fn closed_by(ruleset: &Value, config: &TunnelConfig) -> Vec<Obstacle> {
-    let objects = || ruleset["nftables"].as_array().into_iter().flatten();
-    let table = |object: &Value| (object["family"].clone(), object["table"].clone());
-    let mut found = Vec::new();
-    for chain in objects().map(|object| &object["chain"]).filter(|chain| chain["policy"] == "drop") {
-        let (prefix, tunnel) = (config.node.hop_prefix.trunc(), &config.tunnel.name);
-        let own = chain["table"].as_str().is_some_and(|table| table.starts_with("sidestep-"));
-        let concerns = matches!(chain["family"].as_str(), Some("ip6" | "inet")) && !own;
-        let (code, named, rule) = match chain["hook"].as_str() {
-            // As nft lists it, with the length of the prefix apart.
-            Some("input") if concerns && !config.is_classic() && config.node.hop_prefix != NOWHERE => (
-                "closed_input",
-                prefix.network().to_string(),
-                format!("`ip6 daddr {prefix} udp dport 1024-65535 accept`"),
-            ),
-            Some("forward") if concerns => (
-                "closed_forward",
-                tunnel.clone(),
-                format!("`iifname \"{tunnel}\" accept` and `oifname \"{tunnel}\" accept`"),
-            ),
-            _ => continue,
-        };
-        let text = Value::String(named.clone()).to_string();
-        let rules = objects().map(|object| &object["rule"]).filter(|rule| table(rule) == table(chain));
-        if !rules.map(Value::to_string).any(|rule| rule.contains(&text)) {
-            let word = |key: &str| chain[key].as_str().unwrap_or_default().to_owned();
-            let says = format!(
-                "chain {} of the table `{} {}` drops what no rule accepts, and none names {named}: the tunnel \
-                 needs {rule}",
-                word("name"),
-                word("family"),
-                word("table"),
-            );
-            found.push(Obstacle { code, says });
-        }
-    }
-    found
+    Some(Obstacle { code: "resolver_behind_peer", says, certain: false })
 }
 
 /// How datagrams for a peer leave: where another route leads into the tunnel, or nowhere without it, by the external
@@ -253,44 +217,4 @@ pub(crate) fn outer_route(
 /// An address of a prefix other than the first, which belongs to all its routers (RFC 4291, 2.6.1).
 pub(crate) fn host_in(network: Ipv6Addr) -> Ipv6Addr {
     (u128::from(network) | 1).into()
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-
-    use super::*;
-
-    fn config() -> TunnelConfig {
-        let text = "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
-             hop_prefix = \"2001:db8:a1::/64\"\n[[peer]]\nname = \"site-b\"\n\
-             public_key = \"xTIBA5rboUvnH4htodjb6e697QjLERt1NAB4mZqp8Dg=\"\nhop_prefix = \"2001:db8:b1::/64\"\n\
-             allowed_ips = [\"2001:db8:b::/64\"]\n";
-        let no_file = |_: &Path| Err(config::KeyFileError::Missing);
-        config::parse(text, Path::new("a.toml"), &no_file).unwrap().tunnel.unwrap()
-    }
-
-    #[test]
-    fn a_firewall_that_drops_by_default_is_to_name_the_tunnel() {
-        let chain = |hook: &str, policy: &str| {
-            serde_json::json!({"chain": {
-                "family": "inet", "table": "filter", "name": hook, "hook": hook, "policy": policy}})
-        };
-        let rule = |right: Value| {
-            serde_json::json!({"rule": {"family": "inet", "table": "filter", "chain": "of-mine", "expr": [
-                {"match": {"op": "==", "left": {"meta": {"key": "x"}}, "right": right}}, {"accept": null}]}})
-        };
-        let prefix = || rule(serde_json::json!({"prefix": {"addr": "2001:db8:a1::", "len": 64}}));
-        let config = config();
-        for (objects, closed) in [
-            (vec![], 0),
-            (vec![chain("input", "accept"), chain("forward", "accept"), chain("output", "drop")], 0),
-            (vec![chain("input", "drop"), chain("forward", "drop")], 2),
-            (vec![chain("input", "drop"), chain("forward", "drop"), prefix()], 1),
-            (vec![chain("input", "drop"), chain("forward", "drop"), prefix(), rule("mt6d0".into())], 0),
-        ] {
-            let found = closed_by(&serde_json::json!({"nftables": objects}), &config);
-            assert_eq!(found.len(), closed, "{found:?}");
-        }
-    }
 }

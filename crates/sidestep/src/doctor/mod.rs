@@ -35,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 /// What keeps a tunnel from working
 ///
 /// Looks at the configuration, the keys, the daemon, this machine and each peer, and says what is wrong in one sentence each,
-/// with what mends it. A peer without a session is tried, which takes some seconds. Exit status 1 if something is wrong.
+/// with what mends it. A peer without a session is tried, which takes some seconds. Exit status 1 if there is a fault.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sidestep doctor\n  sidestep doctor site-b\n  \
                         sidestep doctor --config /etc/sidestep/mt6d0.toml\n  \
@@ -68,15 +68,16 @@ struct Document<'f> {
 /// What is wrong besides what the states of the peers say, as far as it is seen without asking a peer or a name server.
 pub(crate) fn seen(status: &Status) -> Vec<Finding> {
     let mut findings = Vec::new();
-    // A tunnel in another network namespace has other interfaces and other rules, and who may not read the configuration
-    // may not read the rules.
+    // A tunnel in another network namespace has other interfaces and other rules. Who may not administer this one may not see
+    // its rules, nor read the keys that the configuration names.
     let file = Path::new(&status.file);
-    let is_refused = File::open(file).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
+    let is_refused = !linux::process::may_administer_network()
+        || File::open(file).is_err_and(|error| error.kind() == ErrorKind::PermissionDenied);
     if is_here(status)
         && !is_refused
         && let Some(config) = files::look(Some(file), Some(status), &mut findings)
     {
-        tunnel::look(&config, None, true, &mut findings);
+        tunnel::look(&config, None, Some(status), &mut findings);
     }
     tunnel::look_at_status(status, &mut findings);
     for peer in &status.peers {
@@ -123,7 +124,7 @@ impl DoctorCommand {
             ));
         }
         if let Some(config) = config.as_ref().filter(|_| !is_elsewhere) {
-            tunnel::look(config, self.peer.as_deref(), status.is_some(), &mut findings);
+            tunnel::look(config, self.peer.as_deref(), status.as_ref(), &mut findings);
             names::look(config, self.peer.as_deref(), status.as_ref(), &mut findings);
         }
         if let (Some(socket), Some(status)) = (socket, status) {
@@ -230,10 +231,11 @@ fn text(findings: &[Finding]) -> String {
         };
         text += &format!("{level}  {}\n", finding.whole());
     }
-    let faults = findings.iter().filter(|finding| finding.level == Level::Fault).count();
-    text + &match faults {
-        0 => "\nNothing is wrong that could be seen from here.\n".to_owned(),
-        1 => "\nOne thing is wrong.\n".to_owned(),
-        faults => format!("\n{faults} things are wrong; begin with the first.\n"),
+    let count = |level| findings.iter().filter(|finding| finding.level == level).count();
+    text + &match (count(Level::Fault), count(Level::Warning)) {
+        (0, 0) => "\nNothing is wrong that could be seen from here.\n".to_owned(),
+        (0, _) => "\nNo fault could be seen from here, but look at what is said above.\n".to_owned(),
+        (1, _) => "\nOne thing is wrong.\n".to_owned(),
+        (faults, _) => format!("\n{faults} things are wrong; begin with the first.\n"),
     }
 }

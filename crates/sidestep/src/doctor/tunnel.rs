@@ -1,10 +1,12 @@
 //! This machine, and the tunnel as a whole.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::TunnelConfig;
-use control::tunnel_status::Status;
+use control::tunnel_status::{State, Status};
+use ipnet::IpNet;
 use linux::netlink::Netlink;
 use tunnel_runtime::{obstacles, surroundings};
 
@@ -15,9 +17,14 @@ const WRITTEN: u64 = 1_760_000_000;
 /// Codes of obstacles that concern the ways to one peer, which its name is in.
 const OF_PEERS: [&str; 3] = ["no_route", "own_prefix", "other_interface"];
 
-/// What this machine lacks.
-pub(super) fn look(config: &TunnelConfig, peer: Option<&str>, runs: bool, findings: &mut Vec<Finding>) {
-    if !runs {
+/// What this machine lacks; `status` where the tunnel runs.
+pub(super) fn look(
+    config: &TunnelConfig,
+    peer: Option<&str>,
+    status: Option<&Status>,
+    findings: &mut Vec<Finding>,
+) {
+    if status.is_none() {
         if let Err(error) = surroundings::refuse(config) {
             findings.push(Finding::fault("cuts_off", error.to_string()));
         }
@@ -48,21 +55,28 @@ pub(super) fn look(config: &TunnelConfig, peer: Option<&str>, runs: bool, findin
             "interfaces, routes, forwarding and firewall let the tunnel pass, as far as can be seen",
         ));
     }
-    findings.extend(found.into_iter().map(|found| Finding::fault(found.code, found.says)));
+    // What a session shows is known better than what rules seem to say.
+    let works = status.is_some_and(|status| status.peers.iter().any(|peer| peer.state == State::Established));
+    findings.extend(found.into_iter().map(|found| {
+        match found.certain && !(works && found.code == "closed_input") {
+            true => Finding::fault(found.code, found.says),
+            false => Finding::warning(found.code, found.says),
+        }
+    }));
     if SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs()) < WRITTEN {
         let says = "the clock of this machine was never set: first contact needs one that is right to an hour (timedatectl set-ntp true), or `clockless` at both ends";
         findings.push(Finding::fault("clock_unset", says));
     }
-    if runs {
-        look_at_device(config, findings);
+    if status.is_some() {
+        look_at_device(config, peer, findings);
     }
 }
 
-fn look_at_device(config: &TunnelConfig, findings: &mut Vec<Finding>) {
+fn look_at_device(config: &TunnelConfig, peer: Option<&str>, findings: &mut Vec<Finding>) {
     let Ok(mut netlink) = Netlink::open() else { return };
     let name = &config.tunnel.name;
     match netlink.link_by_name(name) {
-        Ok(Some(link)) if link.up => look_at_inner_routes(config, link.index, &mut netlink, findings),
+        Ok(Some(link)) if link.up => look_at_inner_routes(config, peer, link.index, &mut netlink, findings),
         Ok(Some(_)) => {
             let says = format!("the device {name} is down (ip link set {name} up)");
             findings.push(Finding::fault("tunnel_down", says));
@@ -73,37 +87,70 @@ fn look_at_device(config: &TunnelConfig, findings: &mut Vec<Finding>) {
         }
         Err(_) => {}
     }
-    if !config.is_classic() && linux::nft::is_dark(name).is_ok_and(|dark| !dark) {
-        let says = format!(
-            "the table that keeps the hopping prefix dark is gone: it comes back within some seconds, unless something removes it again (nft monitor, sidestep reload {name})"
-        );
-        findings.push(Finding::fault("not_dark", says));
-    }
 }
 
-/// What is for a peer's networks is to go into the tunnel.
+/// What is for a peer's networks is to go into the tunnel, but for what is in networks of this machine: a network of a peer may
+/// contain these.
 fn look_at_inner_routes(
     config: &TunnelConfig,
+    only: Option<&str>,
     tunnel: u32,
     netlink: &mut Netlink,
     findings: &mut Vec<Finding>,
 ) {
-    for peer in &config.peers {
-        for prefix in &peer.allowed_ips {
-            let Ok(found) = netlink.route_to(prefix.addr()) else { continue };
-            if found.is_some_and(|hop| hop.index == tunnel) || prefix.prefix_len() == 0 {
+    let connected = netlink.all_addresses().unwrap_or_default().into_iter();
+    let connected = connected.filter(|found| found.index != tunnel).map(|found| found.address.trunc());
+    // Nobody has the address that is none.
+    let none = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()].map(|none: IpAddr| none.into());
+    let mut connected: Vec<IpNet> = connected.chain(none).collect();
+    connected.sort();
+    for peer in config.peers.iter().filter(|peer| only.is_none_or(|only| only == peer.name)) {
+        for prefix in peer.allowed_ips.iter().filter(|prefix| prefix.prefix_len() > 0) {
+            let Some(address) = address_outside(*prefix, &connected) else { continue };
+            let Ok(found) = netlink.route_to(address) else { continue };
+            if found.is_some_and(|hop| hop.index == tunnel) {
                 continue;
             }
             let by = found.and_then(|hop| netlink.link_by_index(hop.index).ok().flatten());
             let by = by.map_or("nowhere".to_owned(), |link| format!("by {}", link.name));
-            let says = format!(
-                "what is for {prefix}, behind {}, goes {by}, not into {}: another route is more specific, or a rule comes before (ip route get {})",
-                peer.name,
-                config.tunnel.name,
-                prefix.addr()
-            );
-            findings.push(Finding::fault("inner_route", says).of(&peer.name));
+            let name = &config.tunnel.name;
+            let length = netlink.matched_length(address).ok().flatten();
+            let finding = match length.is_some_and(|length| length > prefix.prefix_len()) {
+                true => Finding::warning(
+                    "inner_route",
+                    format!(
+                        "some of {prefix}, behind {}, goes {by}, not into {name}: another route is more specific (ip route get {address})",
+                        peer.name,
+                    ),
+                ),
+                false => Finding::fault(
+                    "inner_route",
+                    format!(
+                        "what is for {prefix}, behind {}, goes {by}, not into {name}: its route is gone, or another or a rule comes before (ip route get {address}, sidestep reload {name})",
+                        peer.name,
+                    ),
+                ),
+            };
+            findings.push(finding.of(&peer.name));
         }
+    }
+}
+
+/// The first address of a network that is in none of these smaller ones, which are in order; `None` where all are.
+fn address_outside(prefix: IpNet, connected: &[IpNet]) -> Option<IpAddr> {
+    let mut address = prefix.network();
+    for network in connected.iter().filter(|network| prefix.contains(*network) && **network != prefix) {
+        if network.contains(&address) {
+            address = following(network.broadcast()).filter(|next| prefix.contains(next))?;
+        }
+    }
+    Some(address)
+}
+
+fn following(address: IpAddr) -> Option<IpAddr> {
+    match address {
+        IpAddr::V4(address) => u32::from(address).checked_add(1).map(|next| IpAddr::V4(next.into())),
+        IpAddr::V6(address) => u128::from(address).checked_add(1).map(|next| IpAddr::V6(next.into())),
     }
 }
 
@@ -114,6 +161,13 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
             "there is no prefix to hop in: uplink {uplink} has none for the tunnel yet, and `sidestep status` says what it waits for"
         );
         findings.push(Finding::fault("no_hop_prefix", says));
+    }
+    if status.dark == Some(false) {
+        let says = format!(
+            "the rules that keep the hopping prefix dark are gone: they come back within some seconds, unless something removes them again (nft monitor, sidestep reload {})",
+            status.tunnel
+        );
+        findings.push(Finding::fault("not_dark", says));
     }
     if status.rules_restored > 0 {
         let says = format!(
@@ -134,5 +188,28 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
             "{count} packets were routed into the tunnel that no peer has in its allowed_ips: fix the route that leads them there, or add the network"
         );
         findings.push(Finding::warning("no_peer", says));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_outside_of_the_networks_of_this_machine() {
+        for (prefix, connected, address) in [
+            ("10.0.0.0/8", &[][..], Some("10.0.0.0")),
+            ("10.0.0.0/8", &["10.0.0.0/24", "10.0.1.0/32", "10.0.3.0/24", "fd00::/8"], Some("10.0.1.1")),
+            ("10.0.0.0/8", &["10.0.0.0/8"], Some("10.0.0.0")),
+            ("10.0.0.0/8", &["10.0.0.0/9", "10.128.0.0/9"], None),
+            ("10.0.0.0/8", &["10.0.0.0/16", "10.0.0.0/24", "10.1.0.0/24"], Some("10.1.1.0")),
+            ("2001:db8:b::/64", &["2001:db8::/32"], Some("2001:db8:b::")),
+            ("2001:db8::/32", &["2001:db8::/64"], Some("2001:db8:0:1::")),
+            ("255.255.255.0/24", &["255.255.255.0/25", "255.255.255.128/25"], None),
+        ] {
+            let connected: Vec<IpNet> = connected.iter().map(|network| network.parse().unwrap()).collect();
+            let found = address_outside(prefix.parse().unwrap(), &connected);
+            assert_eq!(found, address.map(|address| address.parse().unwrap()), "{prefix} {connected:?}");
+        }
     }
 }
