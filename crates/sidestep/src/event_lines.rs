@@ -37,6 +37,7 @@ type Answer = Result<(Vec<Event>, Shown), Error>;
 /// Shows the events of one daemon, or of all that run. Exit status 1 where one that runs does not tell its own.
 pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<ExitCode, Failure> {
     let mut asked = Asked::new();
+    let mut gone = BTreeSet::new();
     let mut is_all = true;
     let mut first = true;
     loop {
@@ -47,7 +48,16 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<E
         let mut new = Vec::new();
         for (socket, answer) in asked.ask(sockets, follow.then_some(GRACE)) {
             match answer {
-                Ok(events) => new.extend(events.into_iter().map(|event| (name(&socket), event))),
+                Ok(events) => {
+                    gone.remove(&socket);
+                    new.extend(events.into_iter().map(|event| (name(&socket), event)));
+                }
+                // One that is killed says nothing itself.
+                Err(error) if asked.shown.contains_key(&socket) => {
+                    if gone.insert(socket) {
+                        writeln!(io::stderr(), "sidestep: {error}; its events go on when it is back")?;
+                    }
+                }
                 Err(error) => failed.push(error),
             }
         }

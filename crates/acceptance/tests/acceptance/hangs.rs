@@ -1,4 +1,4 @@
-//! A daemon that hangs, beside one that does not.
+//! A daemon that hangs or is killed, beside one that does not and is not.
 
 use std::fs::File;
 use std::os::unix::net::UnixListener;
@@ -45,6 +45,12 @@ fn one_that_hangs_hides_no_other() {
         wait_until("what happens now", || text(0).matches("configuration read again").count() == times);
     }
     assert_eq!(text(1).matches(HANGING).count(), 1, "{}", text(1));
+    let before = text(0).matches("tunnel_up").count();
+    lab.gateway_a().kill();
+    wait_until("its end is told", || text(1).contains("its events go on when it is back"));
+    lab.gateway_a().start().expect("a gateway");
+    wait_until("it is followed again", || text(0).matches("tunnel_up").count() > before);
+    assert_eq!(text(1).matches("when it is back").count(), 1, "{}", text(1));
     let _ = follows.kill();
     let _ = follows.wait();
     drop(hangs);
