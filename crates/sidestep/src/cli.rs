@@ -20,7 +20,7 @@ use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics,
-    page, peer, rendezvous, script, seal, setup, show, ssh, stack, status, tunnel_keys,
+    page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -78,7 +78,8 @@ enum Command {
     /// Have the running daemon read its configuration again
     ///
     /// With --confirm, the configuration in use comes back after this time, unless `sidestep confirm` is run: a change
-    /// that locks its administrator out undoes itself. The file stays as it is.
+    /// that locks its administrator out undoes itself. The file stays as it is. Without it, a tunnel's file is refused that
+    /// would close the SSH connection which this is run over.
     #[command(
         after_help = "Examples:\n  sidestep reload\n  sidestep reload mt6d0\n  sidestep reload --confirm 60s\n  \
                             sidestep reload gateway      a gateway without a tunnel, beside a tunnel\n\n\
@@ -299,7 +300,8 @@ pub struct ClockOffset(pub i64);
 impl From<UpOptions> for RunOptions {
     fn from(options: UpOptions) -> Self {
         RunOptions {
-            file: options.file,
+            // Who asks it where that is may be somewhere else.
+            file: std::path::absolute(&options.file).unwrap_or(options.file),
             socket: options.socket,
             state_dir: options.state_dir,
             on_event: None,
@@ -371,13 +373,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             // First: who asks it to read its file again, which it is just reading, must not end it.
             let signals = Signals::new()?;
             let config = load(&options.file)?;
-            let firewall = config.gateway.as_ref().and_then(|gateway| gateway.firewall.as_ref());
-            if let Some(firewall) = firewall {
-                ssh::refuse_to_close(firewall, &options.file, options.confirm.is_some())?;
-            }
-            if let Some(tunnel) = &config.tunnel {
-                ssh::refuse_to_take_away(tunnel, options.confirm.is_some())?;
-            }
+            ssh::refuse_to_lock_out(&config, &options.file, options.confirm.is_some())?;
             events::start_log();
             let options = RunOptions { on_event: config.on_event, ..RunOptions::from(options) };
             match (config.tunnel, config.gateway) {
@@ -393,6 +389,12 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         }
         Command::Reload { daemon, confirm } => {
             let path = daemon.path_or_gateway()?;
+            // What is wrong with a file the daemon says.
+            if ssh::is_used()
+                && let Some((file, config)) = running::configuration(&path)
+            {
+                ssh::refuse_to_lock_out(&config, &file, confirm.is_some())?;
+            }
             let confirm_ms = confirm.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
             control::ask_within(&path, &Request::Reload { confirm_ms }, control::LONG)?;
             let shown = path.display();

@@ -51,6 +51,7 @@ mod page;
 mod peer;
 mod place;
 mod rendezvous;
+mod running;
 mod script;
 mod seal;
 mod setup;

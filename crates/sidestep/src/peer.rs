@@ -2,7 +2,7 @@
 //! configuration includes; what would not be a valid configuration, or what the daemon refuses, is taken back.
 
 use std::fs::{self, DirBuilder};
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,6 +15,8 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::load::{load_tunnel, not_loaded, only_tunnel};
+use crate::running::Running;
+use crate::ssh;
 use crate::terminal::print;
 
 /// The first line of files that are ours to remove.
@@ -111,8 +113,22 @@ impl FileOption {
     }
 }
 
+/// A peer that is in the configuration, and that no daemon has taken over yet.
+#[must_use]
+pub(crate) struct Written {
+    name: String,
+    path: PathBuf,
+    tunnel: String,
+    running: Running,
+}
+
 /// Adds one; what to say of it.
 pub(crate) fn add(options: &AddOptions) -> Result<String, Failure> {
+    write(options)?.take_over()
+}
+
+/// Writes one into the configuration, if that is valid with it, and takes nobody away who runs this.
+pub(crate) fn write(options: &AddOptions) -> Result<Written, Failure> {
     let file = options.file.path()?;
     let before = load_tunnel(&file)?;
     let name = &options.name;
@@ -120,30 +136,56 @@ pub(crate) fn add(options: &AddOptions) -> Result<String, Failure> {
     if before.peers.iter().any(|peer| peer.name == *name) {
         return Err(Failure::Message(format!("there is a peer {name} already (sidestep peer list)")));
     }
+    let tunnel = before.tunnel.name;
+    // A daemon may take its time, and nothing is written by then.
+    let running = Running::find(&tunnel, &file)?;
     let folder = folder(&file)?;
     DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(|error| about(&folder, &error))?;
     let path = folder.join(format!("{name}.toml"));
     write_new(&path, &text(options))?;
-    let undo = || fs::remove_file(&path).map_err(|error| about(&path, &error));
-    // The whole, with it.
-    let after = match config::load(&file) {
-        Ok(after) => after,
-        Err(error) => {
-            undo()?;
-            return Err(not_loaded(&file, error));
+    let written = Written { name: name.clone(), path, tunnel, running };
+    match written.check(&file) {
+        Ok(()) => Ok(written),
+        Err(failure) => {
+            written.undo()?;
+            Err(failure)
         }
-    };
-    let Some(tunnel) = after.tunnel.filter(|tunnel| tunnel.peers.iter().any(|peer| peer.name == *name))
-    else {
-        undo()?;
-        return Err(Failure::Message(format!("{} does not include {}", file.display(), path.display())));
-    };
-    match reload(&tunnel) {
-        Ok(told) => Ok(format!("{}: {name} is added{told}\n", path.display())),
-        Err(error) => {
-            undo()?;
-            Err(error.into())
+    }
+}
+
+impl Written {
+    /// Refuses what the whole is not to be with it.
+    fn check(&self, file: &Path) -> Result<(), Failure> {
+        let Written { name, path, running, .. } = self;
+        let after = config::load(file).map_err(|error| not_loaded(file, error))?;
+        let Some(tunnel) = after.tunnel.filter(|tunnel| tunnel.peers.iter().any(|peer| peer.name == *name))
+        else {
+            return Err(Failure::Message(format!("{} does not include {}", file.display(), path.display())));
+        };
+        match (ssh::taken_away(&tunnel), running) {
+            (Some(why), Running::FromIt) => Err(Failure::Message(why)),
+            (Some(why), Running::No | Running::From(_)) => {
+                let _ = writeln!(io::stderr(), "sidestep: once it is up, {why}");
+                Ok(())
+            }
+            (None, _) => Ok(()),
         }
+    }
+
+    /// Has the daemon take it over, if that runs; what to say of it. What is refused is no longer in the configuration.
+    pub(crate) fn take_over(self) -> Result<String, Failure> {
+        match reload(&self.tunnel, &self.running) {
+            Ok(told) => Ok(format!("{}: {} is added{told}\n", self.path.display(), self.name)),
+            Err(error) => {
+                self.undo()?;
+                Err(error.into())
+            }
+        }
+    }
+
+    /// Takes it out of the configuration again.
+    pub(crate) fn undo(&self) -> Result<(), Failure> {
+        fs::remove_file(&self.path).map_err(|error| about(&self.path, &error))
     }
 }
 
@@ -179,18 +221,16 @@ pub(crate) fn remove(name: &str, file: &Path) -> Result<String, Failure> {
         );
         return Err(Failure::Message(why));
     }
+    let running = Running::find(&config.tunnel.name, file)?;
     // Hidden files are not included.
     let aside = path.with_file_name(format!(".{name}.removed"));
     fs::rename(&path, &aside).map_err(|error| about(&path, &error))?;
     let undo = || fs::rename(&aside, &path).map_err(|error| about(&path, &error));
-    let after = match load_tunnel(file) {
-        Ok(after) => after,
-        Err(error) => {
-            undo()?;
-            return Err(error);
-        }
-    };
-    match reload(&after) {
+    if let Err(error) = load_tunnel(file) {
+        undo()?;
+        return Err(error);
+    }
+    match reload(&config.tunnel.name, &running) {
         Ok(told) => {
             fs::remove_file(&aside).map_err(|error| about(&aside, &error))?;
             Ok(format!("{}: {name} is removed{told}\n", path.display()))
@@ -270,12 +310,20 @@ pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     })
 }
 
-/// Has the tunnel's daemon read its configuration again, if it runs; what to say of it.
-fn reload(tunnel: &TunnelConfig) -> Result<String, Error> {
-    let socket = control::socket_of(&tunnel.tunnel.name);
+/// Has the tunnel's daemon read its configuration again, if it runs from it; what to say of it.
+fn reload(tunnel: &str, running: &Running) -> Result<String, Error> {
+    let is_not_running = || Ok(format!("; {tunnel} is not running"));
+    match running {
+        Running::No => return is_not_running(),
+        Running::From(other) => {
+            return Ok(format!("; {tunnel} runs from {}, and has taken nothing over", other.display()));
+        }
+        Running::FromIt => {}
+    }
+    let socket = control::socket_of(tunnel);
     match control::ask_within(&socket, &Request::Reload { confirm_ms: None }, control::LONG) {
-        Ok(_) => Ok(format!(", and {} has taken it over", tunnel.tunnel.name)),
-        Err(Error::NotRunning { .. }) => Ok(format!("; {} is not running", tunnel.tunnel.name)),
+        Ok(_) => Ok(format!(", and {tunnel} has taken it over")),
+        Err(Error::NotRunning { .. }) => is_not_running(),
         Err(error) => Err(error),
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::IpAddr;
 use std::path::Path;
 
-use config::{Firewall, TunnelConfig};
+use config::{Config, Firewall, TunnelConfig};
 use linux::netlink::Netlink;
 use router::firewall::{Packet, Verdict, ZoneRef, evaluate};
 
@@ -45,18 +45,45 @@ pub(crate) fn refuse_to_close(
     )
 }
 
-/// Refuses a tunnel that what is for the client of the connection would go into, which the command came by.
-pub(crate) fn refuse_to_take_away(tunnel: &TunnelConfig, is_to_be_confirmed: bool) -> Result<(), Failure> {
-    let Some(connection) = current() else { return Ok(()) };
-    // Without an answer there is nothing to say.
-    match tunnel_runtime::surroundings::takes_away(tunnel, connection.client) {
-        Ok(Some(why)) => refuse(&format!("from {}: {why}", connection.client), is_to_be_confirmed),
-        Ok(None) | Err(_) => Ok(()),
+/// Refuses a configuration whose firewall closes the connection which the command came by, or whose tunnel takes its client
+/// away; with a time to confirm it only says so.
+pub(crate) fn refuse_to_lock_out(
+    config: &Config,
+    file: &Path,
+    is_to_be_confirmed: bool,
+) -> Result<(), Failure> {
+    if let Some(firewall) = config.gateway.as_ref().and_then(|gateway| gateway.firewall.as_ref()) {
+        refuse_to_close(firewall, file, is_to_be_confirmed)?;
+    }
+    match config.tunnel.as_ref().and_then(why_taken_away) {
+        Some(why) => refuse(&why, is_to_be_confirmed),
+        None => Ok(()),
     }
 }
 
+/// What this tunnel, once it is up, does to the connection that the command came by, if it takes its client away.
+pub(crate) fn taken_away(tunnel: &TunnelConfig) -> Option<String> {
+    why_taken_away(tunnel).map(|why| closed(&why))
+}
+
+/// Whether the command came by one.
+pub(crate) fn is_used() -> bool {
+    current().is_some()
+}
+
+fn why_taken_away(tunnel: &TunnelConfig) -> Option<String> {
+    let client = current()?.client;
+    // Without an answer there is nothing to say.
+    let why = tunnel_runtime::surroundings::takes_away(tunnel, client).ok()??;
+    Some(format!("from {client}: {why}"))
+}
+
+fn closed(why: &str) -> String {
+    format!("this closes the SSH connection that you are on, {why}")
+}
+
 fn refuse(why: &str, is_to_be_confirmed: bool) -> Result<(), Failure> {
-    let closed = format!("this closes the SSH connection that you are on, {why}");
+    let closed = closed(why);
     if !is_to_be_confirmed {
         return Err(Failure::Message(format!("{closed}, or add --confirm 60s to have it taken back")));
     }

@@ -7,6 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::Value;
+use sha2::{Digest as _, Sha256};
+
 /// What `sidestep` says to these arguments and this input, and what it writes goes to `out`.
 fn sidestep_to(out: Stdio, arguments: &[&str], input: &str) -> Output {
     let mut child = Command::new(env!("CARGO_BIN_EXE_sidestep"))
@@ -199,6 +204,91 @@ fn a_site_joins_with_what_was_written() {
 fn public_key() -> String {
     let public = sidestep_to(Stdio::piped(), &["pubkey"], &sidestep(&["genkey"]));
     String::from_utf8(public.stdout).unwrap().trim().to_owned()
+}
+
+/// An invitation that is whole, and says something else than the one that it was: what these fields have now.
+fn forged(written: &str, fields: &[(&str, Value)]) -> String {
+    let text = written.lines().find_map(|line| line.strip_prefix("sidestep1-")).unwrap();
+    let bytes = URL_SAFE_NO_PAD.decode(text).unwrap();
+    let mut document: Value = serde_json::from_slice(&bytes[..bytes.len() - 4]).unwrap();
+    for (name, value) in fields {
+        assert!(document[name] != Value::Null, "{name}");
+        document[name] = value.clone();
+    }
+    let mut bytes = serde_json::to_vec(&document).unwrap();
+    let sum = Sha256::digest(&bytes);
+    bytes.extend_from_slice(&sum[..4]);
+    format!("sidestep1-{}", URL_SAFE_NO_PAD.encode(bytes))
+}
+
+#[test]
+fn what_an_invitation_says_is_told_before_it_is_trusted() {
+    let site = Site::new();
+    site.init("pt-one");
+    let written = sidestep(&words(&Site::invite(&site.path("pt-one.toml"), 'b')));
+    let join = |fields: &[(&str, Value)], more: &[&str]| {
+        let words = ["join", "-", "--tunnel", "pt-two", "--external", "lo", "--folder", &site.path("b")];
+        sidestep_to(Stdio::piped(), &[&words[..], more].concat(), &forged(&written, fields))
+    };
+    // Names that a terminal would obey, or that leave the folder.
+    for name in ["b\u{1b}[2Jc", "b\nStart it", "../b", "", "b\u{9b}1m"] {
+        for field in ["name", "peer"] {
+            let output = join(&[(field, name.into())], &[]);
+            assert_eq!(output.status.code(), Some(1), "{field} {name:?}");
+            let said = [output.stdout.clone(), output.stderr.clone()].concat();
+            assert!(!said.contains(&0x1b), "{field}: {}", stderr(&output));
+            assert!(stderr(&output).contains("is no name for a file"), "{}", stderr(&output));
+            assert!(!Path::new(&site.path("b")).exists(), "{field} {name:?}");
+        }
+    }
+    // A prefix that this machine is in.
+    let own = [("hop_prefix", Value::from("::/96"))];
+    let said = stderr(&join(&own, &[]));
+    assert!(said.contains("which is ::1 at lo") && said.contains("--on-link"), "{said}");
+    assert!(!Path::new(&site.path("b")).exists());
+    // All that goes into the tunnel, also where it is more than one thought.
+    let all = ["2001:db8:a::/64", "::/0", "0.0.0.0/0"];
+    let output = join(&[("peer_networks", all[..].into())], &["--on-link"]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains(&format!("Packets for {} go to site-a", all.join(", "))), "{said}");
+    assert!(said.contains("change the key"), "{said}");
+    assert!(fs::read_to_string(site.path("b/pt-two.toml")).unwrap().contains("\non_link          = true\n"));
+}
+
+#[test]
+fn an_invitation_is_told_before_a_daemon_is_waited_for_and_says_what_is_behind_the_site() {
+    let site = Site::new();
+    site.init("pt-one");
+    let written = sidestep(&words(&Site::invite(&site.path("pt-one.toml"), 'b')));
+    let [behind, invitation, added] =
+        ["behind site-a are 2001:db8:a::/64.", "\nsidestep1-", "site-b is added"]
+            .map(|part| written.find(part).unwrap_or_else(|| panic!("{part}: {written}")));
+    assert!(behind < invitation && invitation < added, "{written}");
+}
+
+#[test]
+fn nobody_is_invited_who_could_not_join() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    for (own, why) in [
+        ("2001:db8:a::1/64", "2001:db8:a::/64"),
+        ("2001:db8:a1::/64", "hopping prefix"),
+        ("2001:db8:a1:0:8000::/65", "hopping prefix"),
+        ("2001:db8:b1::/64", "hop"),
+        ("fe80::/64", "link-local"),
+    ] {
+        let mut invite = Site::invite(&config, 'b');
+        let at = invite.iter().position(|word| word == "--own").unwrap();
+        invite[at + 1] = own.to_owned();
+        let said = refused(&words(&invite));
+        assert!(
+            said.contains("site-b could not join: nothing is added") && said.contains(why),
+            "{own}: {said}"
+        );
+        assert_eq!(site.peers(&config), [""; 0], "{own}");
+    }
 }
 
 #[test]

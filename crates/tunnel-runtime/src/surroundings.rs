@@ -59,7 +59,8 @@ pub fn refuse_to_start(config: &TunnelConfig) -> Result<(), Error> {
     refuse(config)
 }
 
-/// Why nothing would reach a client of this machine any more, if it is so: what is for it would go into the tunnel.
+/// Why nothing would reach a client of this machine any more, if it is so: what is for it would go into the tunnel, and does
+/// not yet.
 ///
 /// # Errors
 /// Where the kernel cannot be asked.
@@ -69,8 +70,12 @@ pub fn takes_away(config: &TunnelConfig, client: IpAddr) -> Result<Option<String
         return Ok(None);
     }
     let Some(route) = netlink.matched_length(client)? else { return Ok(None) };
+    let hop = netlink.route_to(client)?;
+    let link = hop.map(|hop| netlink.link_by_index(hop.index)).transpose()?.flatten();
+    // A client that is behind a peer already loses nothing by the very route that leads to it.
+    let least = if link.is_some_and(|link| link.name == config.tunnel.name) { route + 1 } else { route };
     // A default route is two routes of one bit.
-    let takes = |prefix: &&IpNet| prefix.contains(&client) && prefix.prefix_len().max(1) >= route;
+    let takes = |prefix: &&IpNet| prefix.contains(&client) && prefix.prefix_len().max(1) >= least;
     let peers = config.peers.iter().map(|peer| (peer, peer.allowed_ips.iter().find(takes)));
     let taken = peers.filter_map(|(peer, prefix)| Some((peer, prefix?))).next();
     Ok(taken.map(|(peer, prefix)| {

@@ -1,7 +1,9 @@
 //! Interfaces.
 
+use std::collections::HashMap;
+
 use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkFlags, LinkMessage};
+use netlink_packet_route::link::{InfoKind, LinkAttribute, LinkFlags, LinkInfo, LinkMessage};
 use wire::ethernet::MacAddress;
 
 use super::Netlink;
@@ -24,7 +26,40 @@ pub struct Link {
     pub running: bool,
 }
 
+/// What a port of a bridge is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Port {
+    /// A device that what runs on this machine has: `veth`, `tun` and `tap`, or one that leads nowhere (`dummy`).
+    OfThisMachine,
+    /// Another, such as an Ethernet card or a VLAN.
+    Other,
+}
+
 impl Netlink {
+    /// All bridges by their index, with their ports.
+    pub fn bridges(&mut self) -> Result<HashMap<u32, Vec<Port>>> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump(request, || "RTM_GETLINK".into())?;
+        let mut bridges = HashMap::new();
+        let mut ports = Vec::new();
+        for answer in answers {
+            let RouteNetlinkMessage::NewLink(message) = answer else { continue };
+            let kind = kind_of(&message);
+            let controller = message.attributes.iter().find_map(|attribute| match attribute {
+                LinkAttribute::Controller(index) => Some(*index),
+                _ => None,
+            });
+            ports.extend(controller.map(|controller| (controller, Port::of(kind))));
+            if kind == Some(&InfoKind::Bridge) {
+                bridges.insert(message.header.index, Vec::new());
+            }
+        }
+        for (controller, port) in ports {
+            bridges.entry(controller).and_modify(|ports| ports.push(port));
+        }
+        Ok(bridges)
+    }
+
     /// All interfaces.
     pub fn links(&mut self) -> Result<Vec<Link>> {
         let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
@@ -75,6 +110,26 @@ impl Netlink {
             Err(Error { what, source }) => Err(Error { what, source }),
         }
     }
+}
+
+impl Port {
+    fn of(kind: Option<&InfoKind>) -> Port {
+        match kind {
+            Some(InfoKind::Veth | InfoKind::Tun | InfoKind::Dummy) => Port::OfThisMachine,
+            _ => Port::Other,
+        }
+    }
+}
+
+/// The kind that an interface was made as; hardware has none.
+fn kind_of(message: &LinkMessage) -> Option<&InfoKind> {
+    message.attributes.iter().find_map(|attribute| match attribute {
+        LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
+            LinkInfo::Kind(kind) => Some(kind),
+            _ => None,
+        }),
+        _ => None,
+    })
 }
 
 impl Link {

@@ -19,7 +19,7 @@ use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 pub use address::{Address, Lifetimes};
-pub use link::Link;
+pub use link::{Link, Port};
 pub use monitor::{Change, Monitor};
 pub use neighbor::{Neighbor, NeighborState};
 pub use route::{NextHop, Route, TableRoute, Via};

@@ -15,6 +15,7 @@ use crate::load::{load_ipsec, load_source, not_loaded};
 use crate::show::no_peer;
 use crate::terminal::print;
 use peers::Peers;
+pub(crate) use peers::list;
 
 /// What is checked, and what is said of it.
 #[derive(Debug, Args)]

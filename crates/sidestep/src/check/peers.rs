@@ -237,7 +237,7 @@ fn write_classic_settings(text: &mut String, peer: &ClassicPeer) -> std::fmt::Re
 }
 
 /// Things with commas between them.
-pub(super) fn list<T: ToString>(items: &[T]) -> String {
+pub(crate) fn list<T: ToString>(items: &[T]) -> String {
     items.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 

@@ -15,6 +15,7 @@ use tunnel_runtime::obstacles;
 
 use super::peers::{self, Peers, list};
 use crate::failure::Failure;
+use crate::ssh;
 
 /// Bytes that each form of an inner packet adds on its way through the tunnel (docs/protocol.md, "Data").
 const OVERHEADS: [(u16, &str); 4] = [
@@ -49,7 +50,10 @@ impl System {
         System {
             external_mtu: mtu(&config.node.external).or_else(below),
             open_files: linux::process::raise_open_files().ok(),
-            warnings: obstacles::find(config, routes).into_iter().map(|found| found.says).collect(),
+            warnings: ssh::taken_away(config)
+                .into_iter()
+                .chain(obstacles::find(config, routes).into_iter().map(|found| found.says))
+                .collect(),
         }
     }
 }

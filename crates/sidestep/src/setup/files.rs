@@ -6,11 +6,12 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
 use ipnet::Ipv6Net;
-use tunnel_runtime::obstacles;
+use tunnel_runtime::{obstacles, surroundings};
 
 use crate::failure::Failure;
 use crate::load::{load_tunnel, not_loaded};
 use crate::peer::write_new;
+use crate::ssh;
 
 /// What a new gateway is.
 pub(super) struct Gateway<'g> {
@@ -58,7 +59,8 @@ impl Gateway<'_> {
         Ok(file)
     }
 
-    fn text(&self) -> String {
+    /// As it is written.
+    pub(super) fn text(&self) -> String {
         let Gateway { tunnel, external, hop_prefix, .. } = self;
         let addresses = self.addresses.iter().map(|address| {
             let length = if address.is_ipv6() { 128 } else { 32 };
@@ -79,27 +81,35 @@ impl Gateway<'_> {
 ///
 /// # Errors
 /// Where the file that was written cannot be read.
-pub(super) fn next_steps(
-    file: &Path,
-    external: &str,
-    hop_prefix: Ipv6Net,
-    on_link: bool,
-) -> Result<String, Failure> {
-    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+pub(super) fn next_steps(file: &Path) -> Result<String, Failure> {
+    let config = load_tunnel(file)?;
+    let (name, node) = (&config.tunnel.name, &config.node);
     let mut text = String::new();
-    if !on_link {
+    if !node.on_link {
+        let (hop_prefix, external) = (node.hop_prefix, &node.external);
         text += &format!(
             "\nThe prefix must lead to this machine. On its router, if that is Linux:\n    ip -6 route add {hop_prefix} via THIS_MACHINE\n\
              To see whether it does: tcpdump -ni {external} dst net {hop_prefix}, and ping one of its addresses from elsewhere.\n"
         );
     }
-    let obstacles = obstacles::find(&load_tunnel(file)?, false);
-    if !obstacles.is_empty() {
+    let refused = surroundings::refuse_to_start(&config).err().map(|why| why.to_string());
+    let refused = refused.or_else(|| ssh::taken_away(&config));
+    let is_refused = refused.is_some();
+    let obstacles = obstacles::find(&config, false).into_iter().map(|found| found.says);
+    let found: Vec<_> = refused.into_iter().chain(obstacles).collect();
+    if !found.is_empty() {
         text += "\nWhat is in the way on this machine:\n";
-        obstacles.iter().for_each(|found| text += &format!("    {}\n", found.says));
+        found.iter().for_each(|says| text += &format!("    {says}\n"));
     }
-    text += &format!(
-        "\nStart it, now and at each boot:\n    systemctl enable --now sidestep@{name}\nIf something does not work:\n    sidestep doctor\n"
-    );
+    text += &if is_refused {
+        format!(
+            "\n`sidestep up` refuses it, because of the first of these. Mend that, until this no longer tells it:\n    sidestep check {}\n",
+            file.display()
+        )
+    } else {
+        format!(
+            "\nStart it, now and at each boot:\n    systemctl enable --now sidestep@{name}\nIf something does not work:\n    sidestep doctor\n"
+        )
+    };
     Ok(text)
 }

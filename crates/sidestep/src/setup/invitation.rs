@@ -5,6 +5,7 @@
 //! until it was used, and good for a day; `join` of another machine with the same string would contend for the same identity.
 
 use std::io::{self, BufRead};
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use base64::Engine as _;
@@ -14,6 +15,10 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
+use super::files::Gateway;
+use crate::failure::Failure;
+use crate::peer::{self, AddOptions, FileOption};
+
 /// What every invitation begins with; another form has another number.
 const BEGIN: &str = "sidestep1-";
 const SUM: usize = 4;
@@ -21,6 +26,8 @@ const SUM: usize = 4;
 const LONGEST: u64 = 64 * 1024;
 /// How long it is good for, in seconds.
 pub(super) const GOOD_FOR: u64 = 24 * 3600;
+/// What most sites want: firewalls on the path forget after 30 s at the least, and a peer that is gone shows within five.
+pub(super) const KEEPALIVE: &str = "25s";
 
 /// What the new site needs to know.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -65,6 +72,41 @@ pub(super) enum Refusal {
 }
 
 impl Invitation {
+    /// The site that invites, as a peer in the new one's configuration.
+    pub(super) fn peer_here(&self, file: &Path) -> AddOptions {
+        AddOptions {
+            name: self.peer.clone(),
+            public_key: self.peer_key.clone(),
+            hop_prefix: self.peer_hop_prefix,
+            allowed: self.peer_networks.clone(),
+            keepalive: Some(KEEPALIVE.to_owned()),
+            preshared_key_file: None,
+            file: FileOption { config: Some(file.to_owned()) },
+        }
+    }
+
+    /// Refuses one that leads to no valid configuration at the new site, wherever that is.
+    pub(super) fn try_out(&self) -> Result<(), Failure> {
+        let gateway = Gateway {
+            tunnel: "mt6d0",
+            external: "eth0",
+            hop_prefix: self.hop_prefix,
+            on_link: false,
+            addresses: &[],
+            private_key: &self.key,
+        };
+        let file = Path::new("what would be written there");
+        let text = gateway.text() + &peer::text(&self.peer_here(file));
+        let key = |_: &Path| Ok(Zeroizing::new(self.key.as_bytes().to_vec()));
+        match config::parse(&text, file, &key) {
+            Ok(_) => Ok(()),
+            Err(report) => {
+                let why = format!("{} could not join: nothing is added", self.name);
+                Err(Failure::Report(report, why))
+            }
+        }
+    }
+
     /// As one string.
     pub(super) fn to_text(&self) -> Zeroizing<String> {
         let mut bytes = Zeroizing::new(serde_json::to_vec(self).expect("texts and numbers"));

@@ -19,6 +19,7 @@ use qrcode::QrCode;
 use qrcode::render::unicode::Dense1x2;
 use zeroize::Zeroizing;
 
+use crate::check::list;
 use crate::failure::Failure;
 use crate::load::{load_tunnel, only_tunnel};
 use crate::peer::{self, AddOptions};
@@ -26,10 +27,7 @@ use crate::place;
 use crate::terminal::print;
 use crate::tunnel_keys::{new_private, warn_if_open};
 use files::{Gateway, next_steps};
-use invitation::{GOOD_FOR, Invitation};
-
-/// What most sites want: firewalls on the path forget after 30 s at the least, and a peer that is gone shows within five.
-const KEEPALIVE: &str = "25s";
+use invitation::{GOOD_FOR, Invitation, KEEPALIVE};
 
 /// Write a configuration for this machine
 ///
@@ -44,9 +42,6 @@ pub(crate) struct InitOptions {
     /// The prefix to hop in, routed to this machine and used for nothing else
     #[arg(long, value_name = "PREFIX")]
     hop_prefix: Option<Ipv6Net>,
-    /// The prefix is that of the link, not routed to this machine
-    #[arg(long)]
-    on_link: bool,
 }
 
 /// Where a configuration is, and what is the machine's own affair.
@@ -64,6 +59,9 @@ struct Place {
     /// An address of this machine in its own network, for what it sends itself; by default those that it has there
     #[arg(long, value_name = "ADDRESS")]
     address: Vec<IpAddr>,
+    /// The prefix to hop in is that of the link, not routed to this machine
+    #[arg(long)]
+    on_link: bool,
 }
 
 /// Invite another site: make its peer here, and print what `sidestep join` takes there
@@ -82,7 +80,7 @@ pub(crate) struct InviteOptions {
     /// A network behind it; may be repeated
     #[arg(long, value_name = "PREFIX", required = true)]
     allowed: Vec<IpNet>,
-    /// A network behind this site; by default those of its inner interfaces
+    /// A network behind this site; by default those of its inner interfaces, without those of containers and virtual machines
     #[arg(long, value_name = "PREFIX")]
     own: Vec<IpNet>,
     /// What the new site calls this one; by default this machine's name
@@ -127,6 +125,17 @@ impl Place {
         })
     }
 
+    /// Refuses a prefix to hop in that this machine is in, unless it is said to be that of the link.
+    fn refuse_own(&self, hop_prefix: Ipv6Net) -> Result<(), Failure> {
+        let Some((interface, address)) = machine::within(hop_prefix).filter(|_| !self.on_link) else {
+            return Ok(());
+        };
+        Err(Failure::Message(format!(
+            "{hop_prefix} is a network of this machine, which is {address} at {interface}: name a prefix that is routed here and used for \
+             nothing else, or say --on-link"
+        )))
+    }
+
     /// Its addresses in inner networks that `is_own` accepts.
     fn addresses(&self, external: &str, is_own: impl Fn(&IpNet) -> bool) -> Vec<IpAddr> {
         if !self.address.is_empty() {
@@ -144,18 +153,13 @@ pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
         Some(prefix) => prefix,
         None => ask(&external)?,
     };
-    if let Some((interface, address)) = machine::within(hop_prefix).filter(|_| !options.on_link) {
-        return Err(Failure::Message(format!(
-            "{hop_prefix} is a network of this machine, which is {address} at {interface}: name a prefix that is routed here and used for \
-             nothing else, or say --on-link"
-        )));
-    }
+    options.place.refuse_own(hop_prefix)?;
     let key = new_private()?;
     let gateway = Gateway {
         tunnel: &options.place.tunnel,
         external: &external,
         hop_prefix,
-        on_link: options.on_link,
+        on_link: options.place.on_link,
         addresses: &options.place.addresses(&external, |_| true),
         private_key: &key.0,
     };
@@ -165,7 +169,7 @@ pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
          sidestep invite NAME --hop-prefix ITS_PREFIX --allowed ITS_NETWORK\n",
         file.display(),
         key.1,
-        next_steps(&file, &external, hop_prefix, options.on_link)?,
+        next_steps(&file)?,
     ))
 }
 
@@ -228,20 +232,24 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         peer_networks: own,
         expires: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs()) + GOOD_FOR,
     };
-    let added = peer::add(&AddOptions {
+    invitation.try_out()?;
+    let written = peer::write(&AddOptions {
         name: options.name.clone(),
         public_key: key.1.clone(),
         hop_prefix: options.hop_prefix,
         allowed: options.allowed.clone(),
         keepalive: Some(KEEPALIVE.to_owned()),
         preshared_key_file: None,
-        file: peer::FileOption { config: Some(file.clone()) },
+        file: peer::FileOption { config: Some(file) },
     })?;
     let text = invitation.to_text();
     let mut page = Zeroizing::new(format!(
-        "{added}\nRun this at {}, within a day, and paste the line below, which holds the site's key (send it as you would send a \
-         password):\n\n    sidestep join -\n\n{}\n",
-        options.name, *text
+        "{} is told that behind {} are {}.\nRun this there, within a day, and paste the line below, which holds the site's key \
+         (send it as you would send a password):\n\n    sidestep join -\n\n{}\n",
+        options.name,
+        invitation.peer,
+        list(&invitation.peer_networks),
+        *text
     ));
     // One that is too long for a code can still be pasted.
     let code = QrCode::new(text.as_bytes()).ok();
@@ -249,18 +257,22 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         *page += &format!("\n{}\n", code.render::<Dense1x2>().build());
     }
     warn_if_open();
+    // Before a daemon is waited for: a peer whose key nobody has is of no use.
     print(&*page).map_err(|failure| {
         let why = match failure {
             Failure::ClosedOutput => "nobody reads it".to_owned(),
             failure => failure.to_string(),
         };
-        // A peer whose key nobody has is of no use.
-        let outcome = match peer::remove(&options.name, &file) {
-            Ok(_) => format!("so {} is not added", options.name),
+        let outcome = match written.undo() {
+            Ok(()) => format!("so {} is not added", options.name),
             Err(error) => format!("and {} cannot be removed again: {error}", options.name),
         };
         Failure::Message(format!("the invitation is lost ({why}), {outcome}"))
-    })
+    })?;
+    let added = written.take_over().map_err(|failure| {
+        Failure::Message(format!("{failure}; {} is not added, and its invitation is of no use", options.name))
+    })?;
+    print(format_args!("\n{added}"))
 }
 
 /// Whether what is printed is not thrown away at once. /dev/null also stands in for an output that was closed before.
@@ -287,33 +299,35 @@ pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
         .key
         .parse()
         .map_err(|error| Failure::Message(format!("the key in this invitation is {error}")))?;
+    // Neither comes from this machine, and both are written to its terminal.
+    for name in [&invitation.name, &invitation.peer] {
+        peer::check_name(name)?;
+    }
+    options.place.refuse_own(invitation.hop_prefix)?;
     let external = options.place.external()?;
+    let is_own = |network: &IpNet| invitation.networks.iter().any(|own| own.contains(network));
     let gateway = Gateway {
         tunnel: &options.place.tunnel,
         external: &external,
         hop_prefix: invitation.hop_prefix,
-        on_link: false,
-        addresses: &options.place.addresses(&external, |network| invitation.networks.contains(network)),
+        on_link: options.place.on_link,
+        addresses: &options.place.addresses(&external, is_own),
         private_key: &invitation.key,
     };
     let file = gateway.write(&options.place.folder)?;
-    let added = peer::add(&AddOptions {
-        name: invitation.peer.clone(),
-        public_key: invitation.peer_key.clone(),
-        hop_prefix: invitation.peer_hop_prefix,
-        allowed: invitation.peer_networks.clone(),
-        keepalive: Some(KEEPALIVE.to_owned()),
-        preshared_key_file: None,
-        file: peer::FileOption { config: Some(file.clone()) },
-    });
+    let added = peer::add(&invitation.peer_here(&file));
     let added = added.inspect_err(|_| {
         let _ = std::fs::remove_file(&file);
         let _ = std::fs::remove_file(file.with_extension("key"));
     })?;
     print(format_args!(
-        "{added}{} is written: this is {}, and {external} faces the Internet.\n{}",
+        "{added}{} is written: this is {}, and {external} faces the Internet.\nPackets for {} go to {peer} through the tunnel, and are \
+         taken from there.\n{peer} has made this site's key, and so can pass for it: before another peer is added, change the key \
+         (the manual, \"Changing a key\").\n{}",
         file.display(),
         invitation.name,
-        next_steps(&file, &external, invitation.hop_prefix, false)?,
+        list(&invitation.peer_networks),
+        next_steps(&file)?,
+        peer = invitation.peer,
     ))
 }
