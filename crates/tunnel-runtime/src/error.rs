@@ -17,6 +17,12 @@ pub enum Error {
     /// What the configuration asks for would cut this machine off its own network.
     #[error("{0}")]
     CutsOff(String),
+    /// Another tunnel, of this name, hops in the prefix.
+    #[error(
+        "[node] hop_prefix = \"{0}\": the tunnel {1} hops in it, and when one of the two ends, the other hears no more: give each \
+         tunnel a prefix of its own"
+    )]
+    HopsAlready(ipnet::Ipv6Net, String),
     /// The configuration needs more sockets than may be open.
     #[error("{0}")]
     Limit(String),

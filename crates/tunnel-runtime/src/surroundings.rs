@@ -1,5 +1,5 @@
 //! The machine that a configuration of a tunnel is for, as it is now: what of the configuration would cut it off its own
-//! networks ([`refuse`], [`takes_away`]). What only stands in the tunnel's way is in [`crate::obstacles`].
+//! networks ([`refuse`], [`takes_away`]), or another tunnel off its peers. What only stands in the tunnel's way is in [`crate::obstacles`].
 
 use std::net::IpAddr;
 
@@ -29,12 +29,19 @@ struct Surroundings {
     closed: Vec<IpNet>,
 }
 
-/// Refuses what would cut this machine off.
+/// Refuses what would cut this machine off, or a tunnel that is up.
 ///
 /// # Errors
 /// The first such setting, or where the kernel cannot be asked.
 pub fn refuse(config: &TunnelConfig) -> Result<(), Error> {
     let mut netlink = Netlink::open()?;
+    let node = &config.node;
+    if !node.on_link
+        && !config.is_classic()
+        && let Some(other) = kernel::who_hops_in(node.hop_prefix, &config.tunnel.name, &mut netlink)?
+    {
+        return Err(Error::HopsAlready(node.hop_prefix, other));
+    }
     match Surroundings::look(config, &mut netlink)?.cut_off_by(config) {
         Some(why) => Err(Error::CutsOff(why)),
         None => Ok(()),

@@ -65,6 +65,10 @@ impl Site {
     fn peers(&self, config: &str) -> String {
         self.says(Node::GatewayA, &["peer", "list", "--config", config])
     }
+
+    fn local_routes(&self) -> String {
+        run(&self.lab, Node::GatewayA, &["ip", "-6", "route", "show", "table", "local"])
+    }
 }
 
 const BEHIND_B: [&str; 2] = ["--allowed", "2001:db8:b::/64"];
@@ -76,6 +80,14 @@ impl Drop for Started {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
+    }
+}
+
+impl Started {
+    /// Ends it cleanly.
+    fn down(mut self, site: &Site, tunnel: &str) {
+        site.says(Node::GatewayA, &["down", tunnel]);
+        self.0.wait().expect("an end");
     }
 }
 
@@ -186,6 +198,58 @@ fn nobody_takes_the_ssh_client_along_who_changes_a_tunnel_that_is_up() {
     // Who is behind the peer already loses nothing, and another client does not come that way.
     let said = site.says_after(Node::GatewayA, &by_ssh, &["reload", &tunnel]);
     assert!(said.contains("reloaded") && !said.contains("SSH"), "{said}");
+}
+
+#[test]
+fn two_tunnels_do_not_hop_in_one_prefix() {
+    let Some(site) = Site::new() else { return };
+    let (one, one_file) = site.init('x', "2001:db8:a1::/64");
+    let (other, other_file) = site.init('y', "2001:db8:a1::/64");
+    let first = site.start(&one, &one_file);
+    let local = "local 2001:db8:a1::/64 dev lo";
+    let up = |file: &str| {
+        site.says_after(Node::GatewayA, &["timeout", "20"], &["up", file, "--state-dir", &site.path("s")])
+    };
+    let refusal = format!("the tunnel {one} hops in it");
+    for said in [up(&other_file), site.says(Node::GatewayA, &["check", &other_file])] {
+        assert!(said.contains(&refusal), "{said}");
+    }
+    let checked = site.says(Node::GatewayA, &["check", &one_file]);
+    assert!(!checked.contains("hops in it"), "{checked}");
+    assert!(site.local_routes().contains(local), "{}", site.local_routes());
+
+    // Nor by a reload, after which the tunnel is where it was.
+    let text = std::fs::read_to_string(&other_file).expect("a file");
+    std::fs::write(&other_file, text.replace("2001:db8:a1::", "2001:db8:a2::")).expect("a file");
+    let second = site.start(&other, &other_file);
+    std::fs::write(&other_file, &text).expect("a file");
+    let said = site.says(Node::GatewayA, &["reload", &other]);
+    assert!(said.contains(&refusal), "{said}");
+    for prefix in [local, "local 2001:db8:a2::/64 dev lo"] {
+        assert!(site.local_routes().contains(prefix), "{prefix}: {}", site.local_routes());
+    }
+    drop(second);
+
+    // Killed, it has left a route, which the other makes its own and takes along at its end, and which it cannot have back
+    // as long as the other is there.
+    drop(first);
+    assert!(site.local_routes().contains(local), "{}", site.local_routes());
+    let second = site.start(&other, &other_file);
+    let said = up(&one_file);
+    assert!(said.contains(&format!("the tunnel {other} hops in it")), "{said}");
+    assert!(site.local_routes().contains(local), "{}", site.local_routes());
+    second.down(&site, &other);
+    assert!(!site.local_routes().contains(local), "{}", site.local_routes());
+
+    // Its own it finds again after a kill, and one that somebody made serves and stays.
+    drop(site.start(&one, &one_file));
+    let again = site.start(&one, &one_file);
+    assert!(site.local_routes().contains(local), "{}", site.local_routes());
+    again.down(&site, &one);
+    run(&site.lab, Node::GatewayA, &["ip", "-6", "route", "add", "local", "2001:db8:a1::/64", "dev", "lo"]);
+    let served = site.start(&one, &one_file);
+    served.down(&site, &one);
+    assert!(site.local_routes().contains(local), "{}", site.local_routes());
 }
 
 #[test]

@@ -24,9 +24,11 @@ pub(crate) mod closed;
 mod dark;
 mod host_interface;
 mod network_detection;
+mod prefix;
 
 use closed::{Beside, ClosedRoutes, KeptOff, closed_routes, destinations};
 use network_detection::{Network, RouterDiscovery};
+pub(crate) use prefix::who_hops_in;
 
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
@@ -364,7 +366,7 @@ impl Kernel {
                 });
             } else {
                 self.on_link = None;
-                self.add_local(IpNet::V6(prefix))?;
+                self.add_prefix(prefix)?;
             }
         }
         if let Some((old, false)) = old {
