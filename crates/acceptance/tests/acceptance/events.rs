@@ -82,6 +82,8 @@ fn a_cut_is_one_line_and_its_end_another_and_a_program_is_told() {
     assert!(!std::path::Path::new("/etc/sidestep-was-here").exists(), "it writes where it likes");
 
     let follower = follow(&mut lab);
+    // Until it has asked twice.
+    std::thread::sleep(std::time::Duration::from_millis(500));
     assert!(lab.gateway(Site::A).stop());
     let told = follower();
     let end: Vec<_> = told.lines().rev().take(2).collect();

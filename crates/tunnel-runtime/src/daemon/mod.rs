@@ -1,11 +1,12 @@
 //! The daemon: its main thread, which runs the protocol and, where it is alone, carries packets.
 
+mod last_word;
 mod reload;
 mod set_up;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use caps::Capability;
 use ipnet::Ipv6Net;
@@ -38,14 +39,13 @@ use linux::priority::Priority;
 use router_runtime::{RouterThread, TunnelBeside, Unconfirmed};
 use script_host::supervisor::Scripts;
 
+use last_word::Followers;
+
 /// Of endpoints to open and close, messages of other threads, and peers in a status, so many have their turn before packets
 /// have theirs again: a tenth of a millisecond each.
 const SHARE: usize = 64;
 /// How often what is to be remembered is looked at.
 const REMEMBER_EVERY: Duration = Duration::from_secs(1);
-/// Who has asked for events so lately may follow them, and asks again so soon.
-const FOLLOWED: Duration = Duration::from_secs(1);
-const LAST_WORD: Duration = Duration::from_millis(400);
 
 /// Runs until `signals` tell it to end, with a gateway beside if there is to be one: both, or none.
 pub fn run(
@@ -107,8 +107,7 @@ struct Daemon {
     kernel: Option<Kernel>,
     /// Of a transparent gateway.
     gateway: Option<Arc<TransparentGateway>>,
-    /// When somebody has asked for events last, who may follow them.
-    events_asked: Option<Instant>,
+    followers: Followers,
     /// The router between networks that this machine is, too.
     router: Option<RouterThread>,
     /// The prefix that it has for a tunnel that follows an uplink.
@@ -280,6 +279,7 @@ impl Daemon {
             result.map(|()| server)
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
+        let is_followed = self.followers.are_there();
         self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
         std::iter::from_fn(|| self.node.next_event()).for_each(|event| happened::tell(&event));
@@ -294,25 +294,10 @@ impl Daemon {
         }
         events::tell_held();
         info!(event = "tunnel_down", "{} is down", self.config.tunnel.name);
-        if result.is_ok() {
-            self.answer_followers(&messages);
+        if result.is_ok() && is_followed {
+            last_word::answer(&messages);
         }
         result.map(drop)
-    }
-
-    /// Answers those who follow the events once more, if there are any: what came last is among them.
-    fn answer_followers(&self, messages: &mpsc::Receiver<Message>) {
-        if self.events_asked.is_none_or(|at| at.elapsed() > FOLLOWED) {
-            return;
-        }
-        let end = Instant::now() + LAST_WORD;
-        while let Ok(message) = messages.recv_timeout(end.saturating_duration_since(Instant::now())) {
-            if let Message::Call(call) = message
-                && let Request::Events { after } = call.request
-            {
-                call.answer(Reply::of(&events::since(after)));
-            }
-        }
     }
 
     /// Starts the threads that carry packets, where these are not carried by this one.
@@ -585,7 +570,7 @@ impl Daemon {
                 return;
             }
             Request::Events { after } => {
-                self.events_asked = Some(Instant::now());
+                self.followers.ask();
                 Reply::of(&events::since(after))
             }
             Request::Firewall => Reply::Error("a tunnel has no firewall: ask the gateway".to_owned()),

@@ -13,6 +13,7 @@ use router_runtime::Unconfirmed;
 use tracing::info;
 
 use super::Daemon;
+use super::last_word::Followers;
 use crate::clock::Clock;
 use crate::data::{DataPath, TUN_QUEUES};
 use crate::error::Error;
@@ -140,7 +141,7 @@ impl Daemon {
             ending: false,
             dark: true,
             rules_restored: 0,
-            events_asked: None,
+            followers: Followers::default(),
             evidence,
             names: Names::default(),
             unconfirmed: Unconfirmed::start(options.confirm),
