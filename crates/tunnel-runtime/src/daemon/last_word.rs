@@ -3,9 +3,7 @@
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
-use control::{Reply, Request};
-
-use super::Message;
+use control::{Call, Reply, Request};
 
 /// Who has asked twice within this asks every fifth of a second, and once more before the other is over.
 const FOLLOWED: Duration = Duration::from_millis(600);
@@ -27,11 +25,11 @@ impl Followers {
     }
 }
 
-/// Answers them once more: what came last is among it.
-pub(super) fn answer(messages: &mpsc::Receiver<Message>) {
+/// Answers them once more: what came last is among it. Their calls are among the messages.
+pub(super) fn answer<M>(messages: &mpsc::Receiver<M>, call: impl Fn(M) -> Option<Call>) {
     let end = Instant::now() + LAST_WORD;
     while let Ok(message) = messages.recv_timeout(end.saturating_duration_since(Instant::now())) {
-        if let Message::Call(call) = message
+        if let Some(call) = call(message)
             && let Request::Events { after } = call.request
         {
             call.answer(Reply::of(&events::since(after)));

@@ -295,7 +295,10 @@ impl Daemon {
         events::tell_held();
         info!(event = "tunnel_down", "{} is down", self.config.tunnel.name);
         if result.is_ok() && is_followed {
-            last_word::answer(&messages);
+            last_word::answer(&messages, |message| match message {
+                Message::Call(call) => Some(call),
+                _ => None,
+            });
         }
         result.map(drop)
     }
