@@ -98,6 +98,11 @@ impl Scene {
         self.start(node, &[&program, "up", &configuration, "--state-dir", &state]);
     }
 
+    /// What the programs of a node have written.
+    pub(crate) fn log(&self, node: &str) -> String {
+        std::fs::read_to_string(self.path(&format!("{node}.log"))).unwrap_or_default()
+    }
+
     /// Runs a command; what it wrote to both outputs.
     pub(crate) fn run(&self, node: &str, words: &[&str]) -> String {
         let mut command = self.node(node).command(words[0]).expect("the namespace");
@@ -142,8 +147,7 @@ impl Drop for Scene {
     fn drop(&mut self) {
         if std::thread::panicking() {
             for node in self.nodes {
-                let log = std::fs::read_to_string(self.path(&format!("{node}.log"))).unwrap_or_default();
-                eprintln!("{node}:\n{log}");
+                eprintln!("{node}:\n{}", self.log(node));
             }
         }
         for process in self.processes.drain(..) {

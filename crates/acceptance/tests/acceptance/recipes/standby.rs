@@ -73,6 +73,8 @@ fn two_gateways() -> Option<Scene> {
         watch(&mut scene, node, priority);
     }
     wait_until("the first gateway has the addresses", || has_addresses(&scene, "1"));
+    // keepalived starts it anew when it becomes master; before that it may answer already.
+    wait_until("the first gateway has begun anew", || scene.log("1").matches(" is up, ").count() == 2);
     wait_until("the other site", || scene.answers("h", OTHER));
     Some(scene)
 }
