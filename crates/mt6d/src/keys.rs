@@ -72,6 +72,12 @@ impl PublicKey {
         PublicKey(bytes)
     }
 
+    /// Whether every secret that is shared with it is zero (RFC 7748 section 6.1): no node has such a key.
+    pub fn is_of_small_order(&self) -> bool {
+        let any = StaticSecret::from(*PrivateKey::from_bytes([1; 32]).as_bytes());
+        !any.diffie_hellman(&X25519Public::from(self.0)).was_contributory()
+    }
+
     /// The raw key.
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0

@@ -1,0 +1,167 @@
+//! What delegates allow, within their limits. This file and [`Fleet`] need each other: it keeps what is allowed, and what is
+//! allowed depends on all that it keeps.
+
+use ipnet::IpNet;
+
+use super::Fleet;
+use crate::authority::Delegate;
+use crate::key::VerifyingKey;
+use crate::line::Line;
+use crate::name::Name;
+use crate::news::Refusal;
+use crate::notice::{Act, Delegated, DelegatedLines};
+use crate::signed::Signed;
+use crate::site::{Contact, Known, Member, Site};
+
+/// What a delegate has allowed, and is within its limits.
+#[derive(Debug, Clone)]
+pub(super) struct Allowed {
+    pub(super) signed: Signed<Delegated>,
+    by: VerifyingKey,
+    pub(super) effect: Effect,
+}
+
+/// What comes of it.
+#[derive(Debug, Clone)]
+pub(super) enum Effect {
+    /// A site is there.
+    Added(Site),
+    /// A site is none any more.
+    Revoked { site: Name, since: u64 },
+}
+
+impl Fleet {
+    pub(super) fn take_delegated(&mut self, lines: DelegatedLines) -> Result<bool, Refusal> {
+        let delegated = lines.signed.read()?;
+        if delegated.network != self.network() {
+            return Err(Refusal::Foreign);
+        }
+        // With an older document it is forgotten; with a later one it cannot be judged yet, and is told again.
+        if self.serial() != Some(delegated.serial) {
+            return Ok(false);
+        }
+        let digest = lines.signed.digest();
+        let known = self.delegated.get(&digest);
+        let is_whole = |allowed: &Allowed| match &allowed.effect {
+            Effect::Added(site) => site.contact.contact().is_some(),
+            Effect::Revoked { .. } => true,
+        };
+        if known.is_some_and(|known| is_whole(known) || lines.contact.is_none()) {
+            return Ok(false);
+        }
+        let current = self.chain.current();
+        let Some(delegate) = current.delegates.iter().find(|one| lines.signed.is_signed_by(one.key)) else {
+            return Err(Refusal::NoDelegate);
+        };
+        let refused = |why: String| Refusal::Delegate { by: delegate.name.clone(), why };
+        let effect = match delegated.act {
+            Act::Add { member, contact } => {
+                let contact = match lines.contact {
+                    Some(text) => {
+                        let line = Line::<Contact>::read(text).map_err(|error| refused(error.to_string()))?;
+                        if *line.digest() != contact {
+                            return Err(refused("the contact is not the one that was signed".to_owned()));
+                        }
+                        Known::Contact(line)
+                    }
+                    None => Known::Withheld(contact),
+                };
+                let site = Site { member: Line::new(*member), contact };
+                self.may_add(delegate, &site, known.is_some()).map_err(refused)?;
+                Effect::Added(site)
+            }
+            Act::Revoke { site, since } => {
+                self.may_revoke(delegate, &site).map_err(refused)?;
+                Effect::Revoked { site, since }
+            }
+        };
+        let by = delegate.key;
+        self.delegated.insert(digest, Allowed { signed: lines.signed, by, effect });
+        self.judge_notices_again();
+        Ok(true)
+    }
+
+    /// What an authority that is new does not grant any more is gone.
+    pub(super) fn judge_delegated_again(&mut self) {
+        let delegates = &self.chain.current().delegates;
+        let may = |allowed: &Allowed| {
+            delegates.iter().find(|one| one.key == allowed.by).is_some_and(|delegate| match &allowed.effect {
+                Effect::Added(site) => within(delegate, site.member.value()).is_ok(),
+                Effect::Revoked { .. } => delegate.may_revoke,
+            })
+        };
+        self.delegated.retain(|_, allowed| may(allowed));
+        self.judge_notices_again();
+    }
+
+    /// Refuses a site that this delegate may not add.
+    fn may_add(&self, delegate: &Delegate, site: &Site, is_known: bool) -> Result<(), String> {
+        let member = site.member.value();
+        member.check().map_err(|error| error.to_string())?;
+        if let Some(contact) = site.contact.contact() {
+            contact.check(&member.name).map_err(|error| error.to_string())?;
+        }
+        within(delegate, member)?;
+        if is_known {
+            return Ok(());
+        }
+        if self.granted(&member.name).is_some() {
+            return Err(format!("there is a site {} already", member.name));
+        }
+        let is_added = |allowed: &&super::Allowed| {
+            allowed.by == delegate.key && matches!(allowed.effect, Effect::Added(_))
+        };
+        if self.delegated.values().filter(is_added).count() >= delegate.most {
+            return Err(format!("it may add {} sites with one document", delegate.most));
+        }
+        let mut claims = self.claims.clone();
+        // A delegate is no administrator: its sites do not take a part of what is another's, either.
+        claims.add_networks(&member.name, &member.networks).map_err(|error| error.to_string())?;
+        claims.add(member, site.contact.contact()).map_err(|error| error.to_string())
+    }
+
+    fn may_revoke(&self, delegate: &Delegate, name: &Name) -> Result<(), String> {
+        if !delegate.may_revoke {
+            return Err("it may not take sites out".to_owned());
+        }
+        let Some(site) = self.granted(name) else { return Err(format!("there is no site {name}")) };
+        let member = site.member.value();
+        if !is_of(delegate, member) {
+            return Err(format!("site {name} is not of the roles and zones that it may take out"));
+        }
+        Ok(())
+    }
+
+    /// Since when a site is none any more, if a delegate has taken it out.
+    pub(super) fn revoked_by_delegate(&self, name: &Name) -> Option<u64> {
+        self.delegated.values().find_map(|allowed| match &allowed.effect {
+            Effect::Revoked { site, since } if site == name => Some(*since),
+            _ => None,
+        })
+    }
+}
+
+/// Whether a site is of the roles and zones that a delegate deals with.
+fn is_of(delegate: &Delegate, member: &Member) -> bool {
+    let in_zone = match &member.zone {
+        Some(zone) => delegate.zones.contains(zone),
+        None => delegate.zones.is_empty(),
+    };
+    delegate.roles.contains(&member.role) && in_zone
+}
+
+/// Refuses a site that is beyond the limits of a delegate.
+fn within(delegate: &Delegate, member: &Member) -> Result<(), String> {
+    if !is_of(delegate, member) {
+        return Err(format!("site {} is not of the roles and zones that it may add", member.name));
+    }
+    let is_within = |network: &&IpNet| delegate.within.iter().any(|wide| wide.contains(*network));
+    let mut networks = member.networks.iter().chain(&member.may_take);
+    match networks.find(|network| !is_within(network)) {
+        Some(network) => {
+            Err(format!("the network {network} of site {} is in none that it may give", member.name))
+        }
+        None if member.is_revoked() => Err(format!("site {} is revoked as it comes", member.name)),
+        None => Ok(()),
+    }
+}

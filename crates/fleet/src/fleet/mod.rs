@@ -1,0 +1,236 @@
+//! What is known of a fleet: the same at a site, at a controller and in an administrator's hands.
+//!
+//! All of it only grows: authorities by one after the other, documents to higher serials, notices to higher numbers, and what
+//! delegates allow until the next document. So it does not matter who tells it, in which order and how often; what is older is
+//! passed over, and what is forged is refused. Nothing ever expires.
+
+mod delegates;
+mod notices;
+mod tell;
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::authority::{Authority, AuthorityError, Chain, NetworkId};
+use crate::claims::Claims;
+use crate::document::{Contents, Document, Head, Serial};
+use crate::key::{Digest, VerifyingKey};
+use crate::name::Name;
+use crate::news::{DocumentNews, Have, News, Refusal, Taken};
+use crate::notice::{ContactNotice, NetworksNotice};
+use crate::settings::Settings;
+use crate::signed::Signed;
+use crate::site::{Contact, Member, Site};
+use delegates::{Allowed, Effect};
+
+pub use tell::{Notices, Numbers};
+
+/// What is known of a fleet.
+#[derive(Debug, Clone)]
+pub struct Fleet {
+    chain: Chain,
+    document: Option<Arc<Document>>,
+    /// What delegates allow with the document, by the digest of what they signed.
+    delegated: BTreeMap<Digest, Allowed>,
+    contacts: BTreeMap<Name, Held<ContactNotice>>,
+    networks: BTreeMap<Name, Held<NetworksNotice>>,
+    /// What all of these have to themselves.
+    claims: Claims,
+}
+
+/// A notice with what was signed.
+#[derive(Debug, Clone)]
+struct Held<T> {
+    signed: Signed<T>,
+    notice: T,
+    /// Whose signature was verified.
+    by: VerifyingKey,
+}
+
+/// A site as it is now.
+#[derive(Debug, Clone)]
+pub struct Current<'f> {
+    /// What every member knows, with the networks that it says it has.
+    pub member: Cow<'f, Member>,
+    /// How it is met, if that is known here.
+    pub contact: Option<&'f Contact>,
+}
+
+impl Fleet {
+    /// A fleet of which its authorities are known.
+    #[must_use]
+    pub fn new(chain: Chain) -> Self {
+        Fleet {
+            chain,
+            document: None,
+            delegated: BTreeMap::new(),
+            contacts: BTreeMap::new(),
+            networks: BTreeMap::new(),
+            claims: Claims::default(),
+        }
+    }
+
+    /// Who may sign.
+    #[must_use]
+    pub fn chain(&self) -> &Chain {
+        &self.chain
+    }
+
+    /// Which network it is.
+    #[must_use]
+    pub fn network(&self) -> NetworkId {
+        self.chain.network()
+    }
+
+    /// The newest document.
+    #[must_use]
+    pub fn document(&self) -> Option<&Arc<Document>> {
+        self.document.as_ref()
+    }
+
+    /// The settings of the newest document.
+    #[must_use]
+    pub fn settings(&self) -> Option<&Settings> {
+        self.document.as_ref().map(|document| document.contents.settings())
+    }
+
+    /// The serial of the newest document.
+    #[must_use]
+    pub fn serial(&self) -> Option<Serial> {
+        self.document.as_ref().map(|document| document.head.serial)
+    }
+
+    /// What is known here.
+    #[must_use]
+    pub fn have(&self) -> Have {
+        let delegated = (!self.delegated.is_empty()).then(|| Digest::of_all(self.delegated.keys()));
+        Have { authority: self.chain.current().version, serial: self.serial(), delegated }
+    }
+
+    /// Takes what is new in news. What is refused leaves everything as it was, and does not keep the rest from being taken.
+    pub fn take(&mut self, news: News) -> Taken {
+        let mut taken = Taken::default();
+        for authority in news.authorities {
+            taken.note(self.take_authority(authority));
+        }
+        if let Some(document) = news.document {
+            taken.note(self.take_document(document));
+        }
+        for lines in news.delegated {
+            taken.note(self.take_delegated(lines));
+        }
+        for notice in news.networks {
+            taken.note(self.take_networks(notice));
+        }
+        for notice in news.contacts {
+            taken.note(self.take_contact(notice));
+        }
+        taken
+    }
+
+    fn take_authority(&mut self, signed: Signed<Authority>) -> Result<bool, Refusal> {
+        match self.chain.extend(signed) {
+            Ok(()) => {
+                // What delegates allowed stays until the next document: they, or their limits, may be others now.
+                self.judge_delegated_again();
+                Ok(true)
+            }
+            Err(AuthorityError::Sequence { found, known }) if found <= known => Ok(false),
+            Err(error) => Err(Refusal::Authority(error)),
+        }
+    }
+
+    fn take_document(&mut self, news: DocumentNews) -> Result<bool, Refusal> {
+        let DocumentNews { head: signed, change } = news;
+        let head = signed.read()?;
+        let serial = head.serial;
+        if head.network != self.network() {
+            return Err(Refusal::Foreign);
+        }
+        match &self.document {
+            Some(known) if known.head.serial > serial => return Ok(false),
+            Some(known) if known.head.serial == serial => {
+                if known.signed.digest() != signed.digest() {
+                    self.chain.current().verify(&signed).map_err(Refusal::Document)?;
+                    return Err(Refusal::Fork(serial));
+                }
+            }
+            _ => self.check_signatures(&signed, &head)?,
+        }
+        let known = self.document.as_deref();
+        let before = match change.from {
+            Some(from) => {
+                let known = known.filter(|known| known.head.serial == from);
+                Some(&known.ok_or(Refusal::Gap(serial))?.contents)
+            }
+            None => None,
+        };
+        let mut contents =
+            Contents::after(before, change).map_err(|why| Refusal::Contents { serial, why })?;
+        if contents.digest() != head.contents {
+            return Err(Refusal::NotSigned(serial));
+        }
+        let is_same = known.is_some_and(|known| known.head.serial == serial);
+        if let Some(known) = known {
+            contents.learn_from(&known.contents);
+            // More may be told of the same document.
+            if is_same && known.contents.knows_all_of(&contents) {
+                return Ok(false);
+            }
+        }
+        self.document = Some(Arc::new(Document { signed, head, contents }));
+        if !is_same {
+            self.delegated.clear();
+        }
+        self.judge_notices_again();
+        Ok(true)
+    }
+
+    fn check_signatures(&self, signed: &Signed<Head>, head: &Head) -> Result<(), Refusal> {
+        let (found, known) = (head.authority, self.chain.current().version);
+        if found != known {
+            return Err(Refusal::Authorship { serial: head.serial, found, known });
+        }
+        self.chain.current().verify(signed).map_err(Refusal::Document)
+    }
+
+    /// The sites as they are now, by their names: as administrators and delegates have signed them, with what each says of
+    /// itself.
+    #[must_use]
+    pub fn sites(&self) -> BTreeMap<&Name, Current<'_>> {
+        let names = self.document.iter().flat_map(|document| document.contents.sites().keys());
+        names.chain(self.added().map(Site::name)).filter_map(|name| Some((name, self.site(name)?))).collect()
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn site(&self, name: &Name) -> Option<Current<'_>> {
+        let granted = self.granted(name)?;
+        let mut member = Cow::Borrowed(granted.member.value());
+        if let Some(since) = self.revoked_by_delegate(name) {
+            member.to_mut().revoked = Some(since);
+        }
+        if let Some(held) = self.networks.get(name) {
+            let member = member.to_mut();
+            member.networks.clone_from(&held.notice.networks);
+            member.address = held.notice.address;
+        }
+        let said = self.contacts.get(name).map(|held| &held.notice.contact);
+        Some(Current { member, contact: said.or(granted.contact.contact()) })
+    }
+
+    /// A site as administrators or a delegate have signed it.
+    fn granted(&self, name: &Name) -> Option<&Site> {
+        let in_document = self.document.as_ref().and_then(|document| document.contents.sites().get(name));
+        in_document.or_else(|| self.added().find(|site| site.name() == name))
+    }
+
+    /// The sites that delegates have added to the document.
+    fn added(&self) -> impl Iterator<Item = &Site> {
+        self.delegated.values().filter_map(|allowed| match &allowed.effect {
+            Effect::Added(site) => Some(site),
+            Effect::Revoked { .. } => None,
+        })
+    }
+}

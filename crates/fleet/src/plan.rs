@@ -1,0 +1,182 @@
+//! What one site's gateway is to do: whom it has tunnels with, and what is behind each of them.
+//!
+//! Packets go from site to site on the way with the fewest tunnels, over sites that relay. Of several such ways one is drawn, by
+//! a hash of each tunnel that is the same from both its ends: so ways are spread over relays, a packet and its answer take the
+//! same one, and each gateway, which computes only what follows from its own place, agrees with all others. It has to: a
+//! gateway takes packets of a site only from the peer that it would send packets to that site through.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::fleet::{Current, Fleet};
+use crate::key::Digest;
+use crate::name::Name;
+use crate::settings::Policy;
+use crate::site::{Contact, Member};
+
+/// What a site's gateway is to do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Plan {
+    /// Its peers, by their names.
+    pub peers: Vec<PlannedPeer>,
+    /// Those that it has tunnels with, but of which it is not known how they are met.
+    pub unmet: Vec<Name>,
+    /// Those that it may exchange packets with, and to which no way leads.
+    pub unreachable: Vec<Name>,
+}
+
+/// A peer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlannedPeer {
+    /// Its name.
+    pub name: Name,
+    /// How it is met.
+    pub contact: Contact,
+    /// Something leaves at least this often, in seconds; without it, sessions are for traffic only.
+    pub keepalive: Option<u16>,
+    /// The networks behind it, by the zones that they are in, in the order of addresses.
+    pub networks: BTreeMap<Option<Name>, Vec<IpNet>>,
+}
+
+/// A way from one site to another: the sites on it, and those two.
+pub type Way<'f> = Vec<&'f Name>;
+
+/// How long a way is: tunnels, then the sum of what was drawn for them.
+type Length = (usize, u64);
+
+/// A site that a way leads to.
+#[derive(Debug, Clone, Copy)]
+struct Reached<'f> {
+    length: Length,
+    /// The site before it.
+    before: &'f Name,
+    /// The first one after where the way begins.
+    first: &'f Name,
+}
+
+impl Plan {
+    /// What the gateway of `own` is to do; nothing if it is no member, or none any more.
+    #[must_use]
+    pub fn of(fleet: &Fleet, own: &Name) -> Plan {
+        let sites = fleet.sites();
+        let Some(policy) = fleet.settings().map(|settings| &settings.policy) else { return Plan::default() };
+        let Some(me) = sites.get(own).filter(|me| !me.member.is_revoked()) else { return Plan::default() };
+        let ways = ways_from(&sites, policy, own);
+        let mut plan = Plan::default();
+        let mut behind: BTreeMap<&Name, BTreeMap<Option<Name>, Vec<IpNet>>> = BTreeMap::new();
+        for (name, site) in &sites {
+            if name == &own || site.member.is_revoked() {
+                continue;
+            }
+            let networks = networks_for(policy, &me.member, &site.member);
+            match ways.get(name) {
+                Some(reached) => {
+                    let zones = behind.entry(reached.first).or_default();
+                    zones.entry(site.member.zone.clone()).or_default().extend(networks);
+                }
+                None if networks.is_empty() => {}
+                None => plan.unreachable.push((*name).clone()),
+            }
+        }
+        for (name, mut networks) in behind {
+            let Some(site) = sites.get(name) else { continue };
+            let Some(contact) = site.contact else {
+                plan.unmet.push(name.clone());
+                continue;
+            };
+            networks.retain(|_, networks| !networks.is_empty());
+            for networks in networks.values_mut() {
+                networks.sort();
+                networks.dedup();
+            }
+            if networks.is_empty() {
+                continue;
+            }
+            let keepalive = policy.keepalive(&me.member, &site.member);
+            plan.peers.push(PlannedPeer {
+                name: name.clone(),
+                contact: contact.clone(),
+                keepalive,
+                networks,
+            });
+        }
+        plan
+    }
+}
+
+/// The way of packets from one site to another, if one leads there.
+#[must_use]
+pub fn way<'f>(fleet: &'f Fleet, from: &Name, to: &Name) -> Option<Way<'f>> {
+    let sites = fleet.sites();
+    let policy = &fleet.settings()?.policy;
+    let ways = ways_from(&sites, policy, from);
+    let (mut at, _) = sites.get_key_value(to)?;
+    let mut way = vec![*at];
+    while *at != from {
+        (at, _) = sites.get_key_value(ways.get(at)?.before)?;
+        way.push(*at);
+    }
+    way.reverse();
+    Some(way)
+}
+
+/// What this gateway sends to a site, and takes from it. A relay passes on whatever comes: those at the ends refuse what they are
+/// not to have. The addresses of agents are always reached, since by them the fleet is run.
+fn networks_for(policy: &Policy, me: &Member, site: &Member) -> Vec<IpNet> {
+    match policy.is_relay(me) || policy.may_exchange(me, site) {
+        true => site.networks.clone(),
+        false => site.address.map(IpAddr::into).into_iter().collect(),
+    }
+}
+
+/// The sites that ways from one lead to.
+fn ways_from<'f>(
+    sites: &BTreeMap<&'f Name, Current<'f>>,
+    policy: &Policy,
+    from: &Name,
+) -> BTreeMap<&'f Name, Reached<'f>> {
+    let mut reached: BTreeMap<&Name, Reached<'_>> = BTreeMap::new();
+    let Some((from, start)) = sites.get_key_value(from).filter(|(_, start)| !start.member.is_revoked())
+    else {
+        return reached;
+    };
+    let mut left: Vec<(&Name, &Member)> = sites.iter().map(|(name, site)| (*name, &*site.member)).collect();
+    left.retain(|(name, member)| name != from && !member.is_revoked());
+    // The sites that were reached last, with one tunnel more each time.
+    let mut edge: Vec<(&Name, &Member, Option<Reached<'_>>)> = vec![(*from, &start.member, None)];
+    while !edge.is_empty() && !left.is_empty() {
+        let mut next: BTreeMap<&Name, (&Member, Reached<'_>)> = BTreeMap::new();
+        for (at, member, way) in edge {
+            if way.is_some() && !policy.is_relay(member) {
+                continue;
+            }
+            let (hops, drawn) = way.map_or((0, 0), |way| way.length);
+            for (name, other) in &left {
+                if !policy.links(member, other) {
+                    continue;
+                }
+                let length = (hops + 1, drawn + draw(at, name));
+                let found = Reached { length, before: at, first: way.map_or(*name, |way| way.first) };
+                let best = next.entry(*name).or_insert((*other, found));
+                if length < best.1.length {
+                    best.1 = found;
+                }
+            }
+        }
+        left.retain(|(name, _)| !next.contains_key(name));
+        edge = next.iter().map(|(name, (member, way))| (*name, *member, Some(*way))).collect();
+        reached.extend(next.into_iter().map(|(name, (_, way))| (name, way)));
+    }
+    reached
+}
+
+/// What is drawn for a tunnel: 48 bits, the same from both ends.
+fn draw(one: &Name, other: &Name) -> u64 {
+    let (low, high) = if one < other { (one, other) } else { (other, one) };
+    // No name has a space.
+    let digest = Digest::of(format!("{low} {high}").as_bytes());
+    let bytes = digest.as_bytes();
+    u64::from_be_bytes([0, 0, bytes[0], bytes[1], bytes[2], bytes[3], bytes[4], bytes[5]])
+}

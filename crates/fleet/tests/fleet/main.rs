@@ -1,0 +1,9 @@
+//! Stories of a fleet: what its members take, and from whom.
+
+mod convergence;
+mod delegates;
+mod documents;
+mod notices;
+mod plans;
+mod scene;
+mod views;
