@@ -19,9 +19,12 @@
 //! Of each site what concerns all (identity, role, networks), and how to meet those that it has a tunnel with. The hopping
 //! prefixes of the others are told it as digests alone: with them it verifies the document as a whole.
 
+pub mod agent;
 pub mod authority;
 mod claims;
+pub mod desk;
 pub mod document;
+pub mod exchange;
 pub mod fleet;
 pub mod key;
 pub mod line;

@@ -4,16 +4,16 @@ use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
-use crate::document::Serial;
 use crate::plan::{Plan, PlannedPeer};
 
-/// The file: a `[[peer]]` table for each peer of a plan, and which document it is of.
+/// The first line, by which others see whose the file is.
+pub const OURS: &str =
+    "# Written by `sidestep agent`: what is changed here is lost when something changes in its fleet.\n";
+
+/// The file: a `[[peer]]` table for each peer of a plan.
 #[must_use]
-pub fn text(plan: &Plan, serial: Serial) -> String {
-    let mut text = format!(
-        "# Written by `sidestep agent` from document {} of its fleet; what is changed here is lost with the next one.\n",
-        serial.0
-    );
+pub fn text(plan: &Plan) -> String {
+    let mut text = OURS.to_owned();
     for peer in &plan.peers {
         table(&mut text, peer);
     }

@@ -101,6 +101,14 @@ impl Fleet {
         }
     }
 
+    /// What a site says of itself.
+    #[must_use]
+    pub fn notices_of(&self, name: &Name) -> News {
+        let contacts = self.contacts.get(name).map(|held| held.signed.clone()).into_iter().collect();
+        let networks = self.networks.get(name).map(|held| held.signed.clone()).into_iter().collect();
+        News { contacts, networks, ..News::default() }
+    }
+
     /// The numbers of the notices that are known here.
     #[must_use]
     pub fn numbers(&self) -> Numbers {

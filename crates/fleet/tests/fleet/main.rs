@@ -1,5 +1,6 @@
 //! Stories of a fleet: what its members take, and from whom.
 
+mod agents;
 mod convergence;
 mod delegates;
 mod documents;
@@ -7,3 +8,4 @@ mod notices;
 mod plans;
 mod scene;
 mod views;
+mod world;

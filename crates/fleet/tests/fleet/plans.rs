@@ -123,11 +123,11 @@ fn peers_are_a_file_that_a_gateway_takes() {
     moving.next_key = Some(tunnel_key(22));
     let kiel = Site::new(member("kiel", "spoke", 2), moving);
     let fleet = fleet_of(hub_and_spokes(), vec![site("hub", "hub", 1), kiel]);
-    let text = fleet::peers::text(&Plan::of(&fleet, &name("hub")), fleet.serial().unwrap());
+    let text = fleet::peers::text(&Plan::of(&fleet, &name("hub")));
     let expected = format!(
-        "# Written by `sidestep agent` from document 1 of its fleet; what is changed here is lost with the next one.\n\
-         \n[[peer]]\nname        = \"kiel\"\npublic_key  = \"{}\"\nnext_public_key = \"{}\"\n\
+        "{}\n[[peer]]\nname        = \"kiel\"\npublic_key  = \"{}\"\nnext_public_key = \"{}\"\n\
          hop_prefix  = \"2001:db8:2::/64\"\nallowed_ips = [\"fd00:2::/48\"]\nkeepalive   = \"25s\"\n",
+        fleet::peers::OURS,
         String::from(tunnel_key(2)),
         String::from(tunnel_key(22)),
     );

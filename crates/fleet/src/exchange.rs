@@ -1,0 +1,78 @@
+//! What agents ask, and what they are answered: by controllers, and by each other.
+
+use serde::{Deserialize, Serialize};
+
+use crate::authority::NetworkId;
+use crate::key::Digest;
+use crate::name::Name;
+use crate::news::{Have, News};
+use crate::signed::{Signed, Statement};
+
+/// How far somebody has heard what was told at one place: notices up to this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cursor {
+    /// The place: all controllers with one store are the same, each agent is another.
+    pub place: u64,
+    /// The last notice.
+    pub position: u64,
+}
+
+/// What an agent wants to know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Question {
+    /// What it has.
+    #[serde(default)]
+    pub have: Have,
+    /// How far it has heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Cursor>,
+}
+
+/// A question to a controller, which is to know who asks. No clock is needed for it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Asking {
+    /// The network.
+    pub network: NetworkId,
+    /// Who asks.
+    pub site: Name,
+    /// The digest of the certificate of who is asked, so that he cannot ask another with it.
+    pub certificate: Digest,
+    /// What that one gave out lately, so that nobody can ask again with it.
+    pub challenge: String,
+    /// What is asked.
+    pub question: Question,
+}
+
+impl Statement for Asking {
+    const KIND: &'static str = "asking 1";
+}
+
+/// A question with what the asker has to tell.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Request<Q> {
+    /// The question: a [`Signed`] one of [`Asking`] to a controller. To a peer it is a plain [`Question`], as its tunnel says
+    /// who asks.
+    pub asking: Q,
+    /// What the asker says of itself, and is not known there, as far as it knows.
+    #[serde(default)]
+    pub news: News,
+}
+
+/// A request to a controller.
+pub type ToController = Request<Signed<Asking>>;
+/// A request to a peer.
+pub type ToPeer = Request<Question>;
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Answer {
+    /// What the asker lacks.
+    pub news: News,
+    /// How far it has heard with it.
+    pub since: Cursor,
+}

@@ -1,0 +1,231 @@
+//! Agents and controllers on a network in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use fleet::agent::{Action, Agent, RequestId, Source};
+use fleet::desk::Desk;
+use fleet::exchange::{Answer, Question};
+use fleet::fleet::Fleet;
+use fleet::key::Digest;
+use fleet::name::Name;
+use fleet::news::News;
+use fleet::settings::Controller;
+
+use crate::scene::{name, signer};
+
+/// How long a message takes.
+const LATENCY: Duration = Duration::from_millis(20);
+/// How long somebody waits for one that is not there.
+const REFUSED: Duration = Duration::from_secs(3);
+
+pub(crate) struct World {
+    pub(crate) now: Duration,
+    pub(crate) agents: BTreeMap<Name, Agent>,
+    /// What each gateway was given last.
+    pub(crate) gateways: BTreeMap<Name, String>,
+    pub(crate) warnings: Vec<String>,
+    /// The controllers, which share a store, and of which some are there.
+    pub(crate) controllers: Desk,
+    pub(crate) are_up: BTreeMap<Name, bool>,
+    /// Agents that none of their peers reaches.
+    pub(crate) cut: Vec<Name>,
+    /// What lies waiting for an answer: who asks, whom, with what.
+    waiting: Vec<Waiting>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    count: u64,
+    /// Bytes that agents have sent and received, and questions that controllers were asked.
+    pub(crate) bytes: u64,
+    pub(crate) questions: u64,
+}
+
+#[derive(Clone)]
+struct Waiting {
+    by: Name,
+    id: RequestId,
+    /// A peer, or a controller.
+    at: Result<Name, Name>,
+    question: Question,
+    until: Duration,
+}
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Failed(Name, RequestId),
+    Answered(Name, RequestId, String),
+}
+
+pub(crate) fn controller(text: &str) -> Controller {
+    Controller {
+        name: name(text),
+        inside: None,
+        outside: Some(format!("{text}.example:4160")),
+        certificate: Digest::of(text.as_bytes()),
+    }
+}
+
+impl World {
+    pub(crate) fn new(controllers: Fleet, names: &[&str]) -> Self {
+        World {
+            now: Duration::ZERO,
+            agents: BTreeMap::new(),
+            gateways: BTreeMap::new(),
+            warnings: Vec::new(),
+            controllers: Desk::new(controllers, 1),
+            are_up: names.iter().map(|text| (name(text), true)).collect(),
+            cut: Vec::new(),
+            waiting: Vec::new(),
+            events: BinaryHeap::new(),
+            count: 0,
+            bytes: 0,
+            questions: 0,
+        }
+    }
+
+    pub(crate) fn add(&mut self, who: &str, fleet: Fleet) {
+        let seed = self.agents.len() as u64 + 100;
+        self.agents.insert(name(who), Agent::new(name(who), signer(who), fleet, seed, self.now));
+    }
+
+    pub(crate) fn set_up(&mut self, is_up: bool) {
+        self.are_up.values_mut().for_each(|up| *up = is_up);
+        if !is_up {
+            let lost: Vec<_> = self.waiting.extract_if(.., |waiting| waiting.at.is_err()).collect();
+            for waiting in lost {
+                self.later(LATENCY, Event::Failed(waiting.by, waiting.id));
+            }
+        }
+    }
+
+    /// Something is published at the controllers.
+    pub(crate) fn publish(&mut self, news: News) {
+        let taken = self.controllers.take(news);
+        assert_eq!(taken.refused, []);
+    }
+
+    fn later(&mut self, after: Duration, event: Event) {
+        self.count += 1;
+        self.events.push(Reverse((self.now + after, self.count, event)));
+    }
+
+    /// Lets so much time pass, or less if something comes to hold; whether it did.
+    pub(crate) fn run_until(&mut self, span: Duration, holds: impl Fn(&World) -> bool) -> bool {
+        let end = self.now + span;
+        loop {
+            self.act();
+            if holds(self) {
+                return true;
+            }
+            let next_event = self.events.peek().map_or(Duration::MAX, |Reverse((at, ..))| *at);
+            let deadlines = self.agents.values().map(Agent::deadline);
+            let waits = self.waiting.iter().map(|waiting| waiting.until);
+            let next = deadlines.chain(waits).min().unwrap_or(Duration::MAX).min(next_event).max(self.now);
+            if next > end {
+                self.now = end;
+                return false;
+            }
+            self.now = next;
+            while self.events.peek().is_some_and(|Reverse((at, ..))| *at <= self.now) {
+                let Some(Reverse((_, _, event))) = self.events.pop() else { break };
+                self.happen(event);
+            }
+            let now = self.now;
+            for agent in self.agents.values_mut().filter(|agent| agent.deadline() <= now) {
+                agent.handle_timeout(now);
+            }
+        }
+    }
+
+    pub(crate) fn run(&mut self, span: Duration) {
+        self.run_until(span, |_| false);
+    }
+
+    fn happen(&mut self, event: Event) {
+        let now = self.now;
+        match event {
+            Event::Failed(who, id) => {
+                if let Some(agent) = self.agents.get_mut(&who) {
+                    agent.failed(id, now);
+                }
+            }
+            Event::Answered(who, id, text) => {
+                self.bytes += text.len() as u64;
+                let answer: Answer = serde_json::from_str(&text).unwrap();
+                if let Some(agent) = self.agents.get_mut(&who) {
+                    agent.answered(id, answer, now);
+                }
+            }
+        }
+    }
+
+    /// Does what agents want, and answers those who wait.
+    fn act(&mut self) {
+        let names: Vec<Name> = self.agents.keys().cloned().collect();
+        for who in names {
+            while let Some(action) = self.agents.get_mut(&who).and_then(Agent::next_action) {
+                self.do_one(&who, action);
+            }
+        }
+        self.answer_waiting();
+    }
+
+    fn do_one(&mut self, who: &Name, action: Action) {
+        match action {
+            Action::Ask { id, source, question, news, wait } => {
+                let text = serde_json::to_string(&question).unwrap() + &serde_json::to_string(&news).unwrap();
+                self.bytes += text.len() as u64;
+                let until = self.now + wait;
+                let at = match source {
+                    Source::Peer { name, .. } => Ok(name),
+                    Source::Inside { name, .. } | Source::Outside { name, .. } => Err(name),
+                };
+                let is_there = match &at {
+                    Ok(peer) => {
+                        self.agents.contains_key(peer)
+                            && ![who, peer].iter().any(|one| self.cut.contains(one))
+                    }
+                    Err(controller) => self.are_up[controller],
+                };
+                if !is_there {
+                    self.later(REFUSED, Event::Failed(who.clone(), id));
+                    return;
+                }
+                match &at {
+                    Ok(peer) => {
+                        let now = self.now;
+                        self.agents.get_mut(peer).unwrap().told(who, *news, now);
+                    }
+                    Err(_) => {
+                        self.questions += 1;
+                        self.controllers.take(*news);
+                    }
+                }
+                self.waiting.push(Waiting { by: who.clone(), id, at, question, until });
+            }
+            Action::Forget(id) => self.waiting.retain(|waiting| waiting.by != *who || waiting.id != id),
+            Action::Keep => {}
+            Action::Apply(text) => drop(self.gateways.insert(who.clone(), text)),
+            Action::Warn(text) => self.warnings.push(format!("{who}: {text}")),
+        }
+    }
+
+    fn answer_waiting(&mut self) {
+        let now = self.now;
+        let mut still = Vec::new();
+        for waiting in std::mem::take(&mut self.waiting) {
+            let desk_answer = match &waiting.at {
+                Ok(peer) => self.agents[peer].answer(&waiting.by, &waiting.question, waiting.until <= now),
+                Err(_) => self.controllers.answer(&waiting.by, &waiting.question, waiting.until <= now),
+            };
+            match desk_answer {
+                Some(answer) => {
+                    let text = serde_json::to_string(&answer).unwrap();
+                    self.later(2 * LATENCY, Event::Answered(waiting.by, waiting.id, text));
+                }
+                None => still.push(waiting),
+            }
+        }
+        self.waiting = still;
+    }
+}
