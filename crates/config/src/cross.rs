@@ -44,7 +44,8 @@ pub(crate) fn check_tunnel(
     }
     let is_for_a_tunnel = !document.node.is_absent() || !document.tunnel.is_absent();
     // Where peers are in files of their own, there may be none yet.
-    if document.peer.is_absent() && document.include.is_absent() && is_for_a_tunnel {
+    let comes_from_elsewhere = !document.include.is_absent() || !document.fleet.is_absent();
+    if document.peer.is_absent() && !comes_from_elsewhere && is_for_a_tunnel {
         report.add(Finding::warning(
             0..0,
             "there is no peer",

@@ -21,6 +21,9 @@ section! {
     Document = "the file" {
         /// Files whose [[peer]], [[script]], [[uplink]], [[network]] and [[route]] are as if they stood here: `"conf.d/*.toml"`.
         include: Vec<Spanned<String>> = Otherwise("none");
+        /// A file of the [[peer]] tables that `sidestep agent` writes, the [fleet's](fleet.md) agent. It may be absent, and has
+        /// neither files nor secrets, whoever writes it.
+        fleet: String = Otherwise("none");
         /// This gateway.
         node: NodeTable = Otherwise("");
         /// The TUN device.

@@ -21,6 +21,7 @@ mod document;
 mod error;
 mod event;
 mod firewall;
+mod fleet;
 pub mod folder;
 mod follows;
 mod hops;

@@ -7,9 +7,9 @@ use toml::de::DeTable;
 use zeroize::Zeroizing;
 
 use crate::error::Error;
-use crate::include;
 use crate::part::Part;
 use crate::text_file::{read_text, read_with_mode};
+use crate::{fleet, include};
 
 /// A configuration that was read, once: standard input cannot be read again.
 pub struct Source {
@@ -48,7 +48,7 @@ impl Source {
         is_open: bool,
     ) -> Result<Source, Error> {
         let mut parts = vec![Part { name, start: 0, is_open }];
-        let text = include::join(text, folder, &mut parts)?;
+        let text = fleet::join(include::join(text, folder, &mut parts)?, folder, &mut parts)?;
         Ok(Source { folder: folder.to_owned(), text, parts })
     }
 

@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::path::{folder_of_readers, is_of_no_tunnel, socket_of_readers};
+use crate::path::{Others, is_of_no_tunnel};
 
 /// How long an answer may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -146,7 +146,7 @@ fn connect(path: &Path) -> Result<UnixStream, Error> {
         }
         Err(_) => Error::Denied(path.to_owned()),
     };
-    let Some(readers) = socket_of_readers(path) else { return Err(error) };
+    let Some(readers) = Others::Readers.socket(path) else { return Err(error) };
     UnixStream::connect(&readers).map_err(|source| match source.kind() {
         io::ErrorKind::PermissionDenied => error,
         io::ErrorKind::NotFound if path.exists() || !readers.parent().is_some_and(Path::is_dir) => error,
@@ -198,7 +198,7 @@ fn unread(folder: &Path, error: io::Error) -> Error {
 
 /// Those of the folder, or of the one beside it for who may only look.
 fn entries(folder: &Path) -> io::Result<std::fs::ReadDir> {
-    std::fs::read_dir(folder).or_else(|error| match folder_of_readers(folder) {
+    std::fs::read_dir(folder).or_else(|error| match Others::Readers.folder(folder) {
         Some(readers) if error.kind() == io::ErrorKind::PermissionDenied => {
             std::fs::read_dir(readers).map_err(|_| error)
         }

@@ -13,7 +13,7 @@ use nix::sys::socket::{AddressFamily, Backlog, SockFlag, SockType, UnixAddr, bin
 use nix::sys::stat::{Mode, umask};
 use nix::unistd::geteuid;
 
-use crate::path::{is_of_gateway, socket_of_readers};
+use crate::path::{Others, is_of_gateway};
 
 /// How long the socket of a daemon that was killed may still be held: by what it began to run, until that has a program of its
 /// own.
@@ -40,14 +40,14 @@ pub fn listen_privately(path: &Path) -> io::Result<UnixListener> {
     Ok(socket.into())
 }
 
-/// The socket for those who may only look that belongs to `socket`, and its place: where there is a folder for it, which is
-/// ours and which nobody else writes to. Its group is that of the folder, or ours where the folder does not hand its group on.
+/// The socket for others that belongs to `socket`, and its place: where there is a folder for it, which is ours and which
+/// nobody else writes to. Its group is that of the folder, or ours where the folder does not hand its group on.
 /// Whoever listens at `socket` calls it: what is at its place was left behind.
 ///
 /// # Errors
 /// Where the folder is another's, or something else than a socket is there.
-pub(crate) fn listen_to_readers(socket: &Path) -> io::Result<Option<(PathBuf, UnixListener)>> {
-    let Some(path) = socket_of_readers(socket) else { return Ok(None) };
+pub(crate) fn listen_to(others: Others, socket: &Path) -> io::Result<Option<(PathBuf, UnixListener)>> {
+    let Some(path) = others.socket(socket) else { return Ok(None) };
     let about = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
     let folder = match std::fs::symlink_metadata(path.parent().unwrap_or(&path)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),

@@ -7,11 +7,22 @@ use serde_json::Value;
 /// What is answered by one that ends.
 pub const ENDING: &str = "the daemon is shutting down";
 
-/// What is asked of a daemon. Each request says of itself whether it changes anything: there is no other list of those that
-/// members of the group may use.
+/// What is asked of a daemon. Each request says of itself what comes of it: there is no other list of those that members of the
+/// groups may use.
 pub trait Ask: DeserializeOwned {
-    /// Whether it is answered and nothing else comes of it.
-    fn only_looks(&self) -> bool;
+    /// What comes of it.
+    fn effect(&self) -> Effect;
+}
+
+/// What comes of a request. Who may ask for one of these may ask for those before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Effect {
+    /// It is answered, and nothing else.
+    Looks,
+    /// The daemon reads again what belongs to its owner, and takes it over or not.
+    Reloads,
+    /// Anything else.
+    Changes,
 }
 
 /// What a client can ask for.
@@ -57,15 +68,19 @@ pub enum Request {
 }
 
 impl Ask for Request {
-    fn only_looks(&self) -> bool {
+    fn effect(&self) -> Effect {
         match self {
-            Request::Show | Request::Events { .. } | Request::Firewall | Request::Explain { .. } => true,
+            Request::Show | Request::Events { .. } | Request::Firewall | Request::Explain { .. } => {
+                Effect::Looks
+            }
+            // Without a time: what somebody else waits to confirm is not to be in its place.
+            Request::Reload { confirm_ms: None } => Effect::Reloads,
             // Reaching sends datagrams.
             Request::Reach { .. }
-            | Request::Reload { .. }
+            | Request::Reload { confirm_ms: Some(_) }
             | Request::Confirm
             | Request::Down
-            | Request::TestClockOffset { .. } => false,
+            | Request::TestClockOffset { .. } => Effect::Changes,
         }
     }
 }

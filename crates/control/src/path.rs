@@ -4,10 +4,10 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use crate::message::Effect;
+
 /// Where the sockets are.
 pub const FOLDER: &str = "/run/sidestep";
-/// What the name of a folder for sockets is followed by in that of the folder beside it, for those who may only look.
-const READERS: &str = "-read";
 /// What names of script hosts' sockets begin with; the number of a network namespace follows.
 const SCRIPTS: &str = "scripts-";
 /// How the names of PF_KEY sockets end.
@@ -15,29 +15,64 @@ const KEYS: &str = "key";
 /// Likewise of gateways'.
 const GATEWAY: &str = "gateway-";
 
+/// Those for whom there are sockets beside the owner's, in a folder beside that of the sockets, where the machine has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Others {
+    /// People, and programs for them: `/run/sidestep-read`.
+    Readers,
+    /// The agents of fleets: `/run/sidestep-agent`.
+    Agents,
+}
+
+impl Others {
+    /// All kinds.
+    pub(crate) const ALL: [Others; 2] = [Others::Readers, Others::Agents];
+
+    /// The most that may come of what they ask.
+    pub(crate) fn may(self) -> Effect {
+        match self {
+            Others::Readers => Effect::Looks,
+            Others::Agents => Effect::Reloads,
+        }
+    }
+
+    /// Who they are, and what they may do.
+    pub(crate) fn words(self) -> &'static str {
+        match self {
+            Others::Readers => "the group sidestep may look and change nothing",
+            Others::Agents => "a fleet's agent may look and reload, and nothing else",
+        }
+    }
+
+    /// Their folder, beside that of the sockets.
+    pub(crate) fn folder(self, sockets: &Path) -> Option<PathBuf> {
+        let mut name = sockets.file_name()?.to_owned();
+        name.push(match self {
+            Others::Readers => "-read",
+            Others::Agents => "-agent",
+        });
+        Some(sockets.with_file_name(name))
+    }
+
+    /// Their socket that belongs to this one.
+    #[must_use]
+    pub fn socket(self, socket: &Path) -> Option<PathBuf> {
+        Some(self.folder(socket.parent()?)?.join(socket.file_name()?))
+    }
+}
+
 /// The folders that a daemon writes to for this control socket and those of its namespace.
 pub fn folders_of(socket: &Path) -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from(FOLDER), socket.parent().unwrap_or(socket).to_owned()];
-    let readers: Vec<_> = folders.iter().filter_map(|folder| folder_of_readers(folder)).collect();
-    folders.extend(readers.into_iter().filter(|folder| folder.is_dir()));
+    let of_others = |folder: &PathBuf| Others::ALL.map(|others| others.folder(folder));
+    let others: Vec<_> = folders.iter().flat_map(of_others).flatten().collect();
+    folders.extend(others.into_iter().filter(|folder| folder.is_dir()));
     folders
 }
 
 /// Whether there is this socket, or, for those who may not see it, the one beside it.
 pub fn is_there(socket: &Path) -> bool {
-    socket.exists() || socket_of_readers(socket).is_some_and(|socket| socket.exists())
-}
-
-/// The folder for those who may only look, beside that of the sockets.
-pub(crate) fn folder_of_readers(folder: &Path) -> Option<PathBuf> {
-    let mut name = folder.file_name()?.to_owned();
-    name.push(READERS);
-    Some(folder.with_file_name(name))
-}
-
-/// The socket in it that belongs to this one.
-pub(crate) fn socket_of_readers(socket: &Path) -> Option<PathBuf> {
-    Some(folder_of_readers(socket.parent()?)?.join(socket.file_name()?))
+    socket.exists() || Others::Readers.socket(socket).is_some_and(|socket| socket.exists())
 }
 
 /// The number of this thread's network namespace.

@@ -16,8 +16,9 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use tracing::warn;
 
-use crate::listen::{listen_privately, listen_to_readers, remove_stale_socket};
+use crate::listen::{listen_privately, listen_to, remove_stale_socket};
 use crate::message::{Ask, ENDING, Reply, Request};
+use crate::path::Others;
 use crate::tunnel_status::Status;
 
 /// The longest request, in bytes.
@@ -62,8 +63,8 @@ impl<R> Call<R> {
 #[derive(Debug)]
 pub struct Server {
     own: Listening,
-    /// The socket for those who may only look.
-    _readers: Option<Listening>,
+    /// The sockets for others.
+    _others: Vec<Listening>,
     /// What still waits for an answer is told that the daemon is ending.
     ended: Arc<AtomicBool>,
 }
@@ -71,7 +72,7 @@ pub struct Server {
 impl Server {
     /// Listens at `path`, whose folder is made if need be. The file of a daemon that has died is replaced; where one
     /// answers, or something else than a socket is, this fails with a message that names the path. Where there is a folder
-    /// for those who may only look, it listens there, too.
+    /// for others, it listens there, too.
     ///
     /// `deliver` is called on a thread of the server for each request, when the one before has been answered: it hands the
     /// call to the daemon's thread (a channel and whatever wakes it) and returns at once.
@@ -84,22 +85,26 @@ impl Server {
         remove_stale_socket(path)?;
         let ended = Arc::new(AtomicBool::new(false));
         let deliver = Arc::new(Mutex::new(deliver));
-        let start = |path: &Path, listener: UnixListener, only_owner: Option<&Path>| {
+        let start = |at: &Path, listener: UnixListener, others: Option<Others>| {
             let (deliver, seen) = (Arc::clone(&deliver), Arc::clone(&ended));
-            let only_owner = only_owner.map(Path::to_owned);
-            Listening::start(path, listener, move |listener| {
-                serve(listener, &deliver, &seen, only_owner.as_deref());
+            let limit = others.map(|others| (others, path.to_owned()));
+            Listening::start(at, listener, move |listener| {
+                serve(listener, &deliver, &seen, limit.as_ref());
             })
         };
         let own =
             listen_privately(path).and_then(|listener| start(path, listener, None)).map_err(about_path)?;
-        let readers = listen_to_readers(path)
-            .and_then(|found| found.map(|(at, listener)| start(&at, listener, Some(path))).transpose())
-            .unwrap_or_else(|error| {
+        let listen = |others| {
+            let found = listen_to(others, path);
+            let started = found
+                .and_then(|found| found.map(|(at, listener)| start(&at, listener, Some(others))).transpose());
+            started.unwrap_or_else(|error| {
                 warn!("only the owner of {} can ask: {error}", path.display());
                 None
-            });
-        Ok(Server { own, _readers: readers, ended })
+            })
+        };
+        let others = Others::ALL.into_iter().filter_map(listen).collect();
+        Ok(Server { own, _others: others, ended })
     }
 
     /// Where it listens.
@@ -159,12 +164,14 @@ impl Drop for Listening {
     }
 }
 
-/// `only_owner` is the socket for what changes something, where this one is not.
+/// Who may ask here, and the socket for what they may not ask, where this one is not the owner's.
+type Limit = (Others, PathBuf);
+
 fn serve<R: Ask>(
     listener: &UnixListener,
     deliver: &Mutex<impl FnMut(Call<R>)>,
     ended: &AtomicBool,
-    only_owner: Option<&Path>,
+    limit: Option<&Limit>,
 ) {
     loop {
         match listener.accept() {
@@ -172,7 +179,7 @@ fn serve<R: Ask>(
             Ok(_) if ended.load(Relaxed) => return,
             Ok((stream, _)) => {
                 // A client that fails is its own affair.
-                let _ = serve_one(&stream, deliver, ended, only_owner);
+                let _ = serve_one(&stream, deliver, ended, limit);
             }
             // Shut down.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return,
@@ -186,14 +193,17 @@ fn serve_one<R: Ask>(
     stream: &UnixStream,
     deliver: &Mutex<impl FnMut(Call<R>)>,
     ended: &AtomicBool,
-    only_owner: Option<&Path>,
+    limit: Option<&Limit>,
 ) -> io::Result<()> {
     let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
-        Ok(line) => match (serde_json::from_slice::<R>(&line), only_owner) {
-            (Ok(request), Some(socket)) if !request.only_looks() => Answer::Reply(Reply::Error(format!(
-                "the group sidestep may look and change nothing: only the owner of {} may ask for that, so try again with sudo",
-                socket.display()
-            ))),
+        Ok(line) => match (serde_json::from_slice::<R>(&line), limit) {
+            (Ok(request), Some((others, socket))) if request.effect() > others.may() => {
+                Answer::Reply(Reply::Error(format!(
+                    "{}: only the owner of {} may ask for that, so try again with sudo",
+                    others.words(),
+                    socket.display()
+                )))
+            }
             (Ok(request), _) => {
                 let (answer, answered) = sync_channel(1);
                 // One question at a time, at both sockets together: what the daemon relies on. (One that has panicked there has
@@ -436,6 +446,32 @@ mod tests {
         drop(server);
         assert!(began.elapsed() < 8 * REQUEST_TIME, "the end waits for each of them: {:?}", began.elapsed());
         assert!(!look.exists() && !path.exists());
+    }
+
+    #[test]
+    fn an_agent_reloads_and_does_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let agents = folder.path().join("run-agent");
+        std::fs::create_dir(&agents).unwrap();
+        std::fs::set_permissions(&agents, std::fs::Permissions::from_mode(0o2750)).unwrap();
+        let (_server, path) = daemon(folder.path());
+        let socket = Others::Agents.socket(&path).unwrap();
+        assert_eq!(socket, agents.join("mt6d0.sock"));
+        assert_eq!(socket.metadata().unwrap().permissions().mode() & 0o777, 0o660);
+        assert!(ask(&socket, &Request::Show).is_ok());
+        let reloaded = ask(&socket, &Request::Reload { confirm_ms: None }).unwrap_err();
+        assert_eq!(reloaded.to_string(), "the file is wrong", "the daemon's own answer");
+        let changes = [
+            Request::Reach { peer: "site-b".into() },
+            Request::Reload { confirm_ms: Some(1000) },
+            Request::Confirm,
+            Request::Down,
+            Request::TestClockOffset { ms: 1 },
+        ];
+        for request in changes {
+            let refused = ask(&socket, &request).unwrap_err().to_string();
+            assert!(refused.starts_with("a fleet's agent may look and reload"), "{request:?}: {refused}");
+        }
     }
 
     #[test]

@@ -69,6 +69,16 @@ pub fn open_private(path: &Path, longest: u64) -> Result<File> {
     Ok(file)
 }
 
+/// Opens a file that somebody else writes: the file itself, not what a link leads to.
+///
+/// # Errors
+/// If it is a link, or no regular file: a pipe or a device would hold the reader up.
+pub fn open_of_another(path: &Path) -> io::Result<File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_CLOEXEC;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
+}
+
 /// Opens a file to write secrets behind what it has, or makes it, for its owner alone. One that others may read is refused,
 /// as is a link, and a folder in which others may put something else in its place.
 pub fn append_private(path: &Path) -> Result<File> {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use config::attachment::Attachment;
-use control::{Ask, Error};
+use control::{Ask, Effect, Error};
 
 /// Asks the host that listens at `socket`.
 pub fn ask(socket: &Path, request: &Request) -> Result<Value, Error> {
@@ -66,15 +66,17 @@ pub enum Request {
 }
 
 impl Ask for Request {
-    fn only_looks(&self) -> bool {
+    fn effect(&self) -> Effect {
         match self {
-            Request::List | Request::Source { .. } | Request::Logs { .. } | Request::Events { .. } => true,
+            Request::List | Request::Source { .. } | Request::Logs { .. } | Request::Events { .. } => {
+                Effect::Looks
+            }
             // A packet that was followed is what somebody sent, and whoever asks takes it away from who asked for it.
             Request::Load { .. }
             | Request::Unload { .. }
             | Request::Reload { .. }
             | Request::Trace { .. }
-            | Request::Traced { .. } => false,
+            | Request::Traced { .. } => Effect::Changes,
         }
     }
 }
