@@ -19,24 +19,25 @@ pub struct Desk {
     place: u64,
     /// Where each site's last notice is, and whose is where.
     positions: BTreeMap<Name, u64>,
-    order: BTreeMap<u64, Name>,
+    order: BTreeSet<(u64, Name)>,
     position: u64,
     old: VecDeque<Arc<Document>>,
 }
 
 impl Desk {
-    /// A desk at a place, whose number is drawn anew whenever its memory is lost.
+    /// A desk at a place, whose number is drawn anew whenever its memory is lost. Controllers that follow one store are one place:
+    /// they count by the store's revisions ([`Desk::take_at`]).
     #[must_use]
     pub fn new(fleet: Fleet, place: u64) -> Self {
         let mut desk = Desk {
             fleet,
             place,
             positions: BTreeMap::new(),
-            order: BTreeMap::new(),
+            order: BTreeSet::new(),
             position: 0,
             old: VecDeque::new(),
         };
-        desk.note(&Numbers::new());
+        desk.note(&Numbers::new(), 1);
         desk
     }
 
@@ -48,6 +49,11 @@ impl Desk {
 
     /// Takes news.
     pub fn take(&mut self, news: News) -> Taken {
+        self.take_at(news, self.position + 1)
+    }
+
+    /// Takes news that others at this place take at the same position, which is none before the last one.
+    pub fn take_at(&mut self, news: News, position: u64) -> Taken {
         let touches_notices =
             news.document.is_some() || !news.contacts.is_empty() || !news.networks.is_empty();
         let before = if touches_notices { self.fleet.numbers() } else { Numbers::new() };
@@ -60,23 +66,29 @@ impl Desk {
             }
         }
         if touches_notices && taken.is_new {
-            self.note(&before);
+            self.note(&before, position.max(self.position));
         }
         taken
     }
 
     /// Notes which sites have said something since.
-    fn note(&mut self, before: &Numbers) {
+    fn note(&mut self, before: &Numbers, position: u64) {
         for (name, numbers) in self.fleet.numbers() {
             if before.get(&name) == Some(&numbers) {
                 continue;
             }
-            self.position += 1;
-            if let Some(last) = self.positions.insert(name.clone(), self.position) {
-                self.order.remove(&last);
+            self.position = position;
+            if let Some(last) = self.positions.insert(name.clone(), position) {
+                self.order.remove(&(last, name.clone()));
             }
-            self.order.insert(self.position, name);
+            self.order.insert((position, name));
         }
+    }
+
+    /// How far notices were heard here.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.position
     }
 
     /// The answer to a member, or nothing while there is nothing that it lacks and it may wait. Whoever is no member is answered,
@@ -88,7 +100,8 @@ impl Desk {
         let later: BTreeSet<Name>;
         let notices = match heard {
             Some(position) => {
-                later = self.order.range(position + 1..).map(|(_, name)| name.clone()).collect();
+                let names = self.order.iter().rev().take_while(|(at, _)| *at > position);
+                later = names.map(|(_, name)| name.clone()).collect();
                 Notices::Of(&later)
             }
             None => Notices::All,

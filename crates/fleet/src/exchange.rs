@@ -62,6 +62,36 @@ pub struct Request<Q> {
     pub news: News,
 }
 
+/// Where a controller is asked: `POST` of a [`ToController`] with `?wait=SECONDS`, answered by a [`FromController`]. With status
+/// 401 the answer is a [`Challenge`], and the same is asked again with that.
+pub const SYNC: &str = "/v1/sync";
+
+/// What a controller answers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FromController {
+    /// What the asker lacks.
+    pub answer: Answer,
+    /// What the next question to this controller is bound to.
+    pub challenge: String,
+}
+
+/// What a question to a controller has to be bound to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Challenge {
+    /// Good for some minutes by the controller's clock.
+    pub challenge: String,
+}
+
+/// Why something was not done, in words: with every status from 400 on but the 401 of [`SYNC`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Problem {
+    /// Why, and what to do.
+    pub error: String,
+}
+
 /// A request to a controller.
 pub type ToController = Request<Signed<Asking>>;
 /// A request to a peer.

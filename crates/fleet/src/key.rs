@@ -127,6 +127,12 @@ impl Digest {
     pub fn as_bytes(&self) -> &[u8; 32] {
         &self.0
     }
+
+    /// In hexadecimal, for paths and names of entries.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.0.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
 }
 
 fn decode<const N: usize>(text: &str) -> Option<[u8; N]> {

@@ -24,6 +24,7 @@ pub mod authority;
 mod claims;
 pub mod desk;
 pub mod document;
+pub mod enrolment;
 pub mod exchange;
 pub mod fleet;
 pub mod key;

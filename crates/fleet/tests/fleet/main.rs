@@ -4,6 +4,7 @@ mod agents;
 mod convergence;
 mod delegates;
 mod documents;
+mod enrolment;
 mod notices;
 mod plans;
 mod scene;

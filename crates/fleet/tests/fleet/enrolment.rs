@@ -1,0 +1,84 @@
+//! Invitations and applications.
+
+use fleet::enrolment::{ApplicationError, Invitation, NoInvitation, Terms, check, id};
+use fleet::signed::Signed;
+
+use crate::scene::{Administrators, contact, member, mesh, name, signer};
+
+fn terms() -> Terms {
+    Terms {
+        site: Some(name("kiel")),
+        role: name("spoke"),
+        region: None,
+        zone: None,
+        standby: None,
+        within: vec!["fd00::/16".parse().unwrap()],
+    }
+}
+
+fn invitation(administrators: &Administrators) -> Invitation {
+    Invitation::new(administrators.chain.network(), Vec::new(), &signer("token"), terms(), 1_800_000_000)
+}
+
+#[test]
+fn a_site_applies_with_one_string() {
+    let administrators = Administrators::of(mesh());
+    let network = administrators.chain.network();
+    let text = invitation(&administrators).to_text();
+    let read: Invitation = format!(" {}\n", &*text).parse().unwrap();
+    let signed = read.apply(&signer("kiel"), member("kiel", "spoke", 1), contact(1)).unwrap();
+    let application = check(&signed, network).unwrap();
+    assert_eq!(application.token, signer("token").public());
+    assert_eq!(application.member.identity, signer("kiel").public());
+    assert_eq!(id(&signed).len(), 64);
+    assert!(!format!("{read:?}").contains("ed25519-private"));
+}
+
+#[test]
+fn a_string_that_is_not_whole_is_told_from_another() {
+    let text = invitation(&Administrators::of(mesh())).to_text();
+    let no = |text: &str| text.parse::<Invitation>().unwrap_err();
+    assert_eq!(no("sidestep1-abc"), NoInvitation::Other);
+    for length in 16..text.len() {
+        assert_eq!(no(&text[..length]), NoInvitation::Damaged, "{length}");
+    }
+}
+
+#[test]
+fn who_has_seen_no_invitation_makes_no_application() {
+    let administrators = Administrators::of(mesh());
+    let network = administrators.chain.network();
+    let good =
+        invitation(&administrators).apply(&signer("kiel"), member("kiel", "spoke", 1), contact(1)).unwrap();
+    let mut said = good.read().unwrap();
+    // A controller, which knows the public half of the key, puts its own identity in.
+    said.member.identity = signer("mallory").public();
+    for signers in [vec!["mallory"], vec!["mallory", "kiel"], vec!["kiel"]] {
+        let keys: Vec<_> = signers.iter().map(|who| signer(who)).collect();
+        assert_eq!(check(&Signed::new(&said, &keys), network), Err(ApplicationError::Unsigned));
+    }
+    // One who has the invitation cannot apply for an identity that is not his.
+    let others = Signed::new(&good.read().unwrap(), [&signer("token")]);
+    assert_eq!(check(&others, network), Err(ApplicationError::Unsigned));
+    assert_eq!(check(&good, fleet::key::Digest::of(b"another")), Err(ApplicationError::Foreign));
+}
+
+#[test]
+fn more_than_is_offered_is_not_asked_for() {
+    let invitation = invitation(&Administrators::of(mesh()));
+    let refused = |change: fn(&mut fleet::site::Member)| {
+        let mut asked = member("kiel", "spoke", 1);
+        change(&mut asked);
+        invitation.apply(&signer("kiel"), asked, contact(1)).unwrap_err().to_string()
+    };
+    assert!(refused(|member| member.name = name("luebeck")).contains("name: kiel"));
+    assert!(refused(|member| member.role = name("hub")).contains("role: spoke, not hub"));
+    assert!(refused(|member| member.zone = Some(name("dmz"))).contains("zone: none, not dmz"));
+    assert!(
+        refused(|member| member.may_take.push("fe00::/16".parse().unwrap()))
+            .contains("network: fd00::/16, not fe00::/16")
+    );
+    assert!(refused(|member| member.revoked = Some(1)).contains("revoked"));
+    assert!(refused(|member| member.notices_after = 5).contains("number of notices"));
+    assert!(refused(|member| member.address = Some("fd99::1".parse().unwrap())).contains("in none of its"));
+}
