@@ -62,8 +62,18 @@ fn count(capture: &Path, log: Option<&Path>, filter: &str) -> u64 {
     counts(capture, log, [filter])[0]
 }
 
-/// Gateways that log their keys from the start, over rotations and a rekey; what crossed the router, and both logs.
-fn recorded(arguments: &[&str]) -> Option<(Lab, PathBuf, [PathBuf; 2])> {
+/// What crossed the router.
+struct Crossed {
+    lab: Lab,
+    capture: PathBuf,
+    /// The key logs of both gateways.
+    logs: [PathBuf; 2],
+    /// Packets that each has sent and received by then: later others may follow.
+    counted: [[u64; 2]; 2],
+}
+
+/// Gateways that log their keys from the start, over rotations and a rekey.
+fn recorded(arguments: &[&str]) -> Option<Crossed> {
     crate::program(&["tshark"])?;
     let mut lab = scene::lab()?.lanes(3).build().expect("a lab");
     let logs = [Site::A, Site::B].map(|site| lab.directory().join(format!("keys-{}", site.letter())));
@@ -89,12 +99,14 @@ fn recorded(arguments: &[&str]) -> Option<(Lab, PathBuf, [PathBuf; 2])> {
     }
     // What is under way arrives before either end of it is counted.
     std::thread::sleep(Duration::from_millis(500));
+    let of = |site| ["tx_packets", "rx_packets"].map(|field| scene::number(&lab, site, field));
+    let counted = [Site::A, Site::B].map(of);
     recording.finish().expect("packets");
-    Some((lab, file, logs))
+    Some(Crossed { lab, capture: file, logs, counted })
 }
 
 fn story(arguments: &[&str], cipher: &str) {
-    let Some((lab, capture, logs)) = recorded(arguments) else { return };
+    let Some(Crossed { lab, capture, logs, counted }) = recorded(arguments) else { return };
     let (a, b) = (Some(logs[0].as_path()), Some(logs[1].as_path()));
 
     // Nothing is bad, and of what either end has opened, nothing is missing.
@@ -110,11 +122,10 @@ fn story(arguments: &[&str], cipher: &str) {
     }
 
     // Inner packets are those that the gateways have counted.
-    for (site, log) in [(Site::A, a), (Site::B, b)] {
+    for (log, gateway) in [a, b].into_iter().zip(counted) {
         let inner =
             ["sidestep.form > 0 && sidestep.outgoing == 1", "sidestep.form > 0 && sidestep.outgoing == 0"];
-        let gateway = ["tx_packets", "rx_packets"].map(|field| scene::number(&lab, site, field));
-        assert_eq!(counts(&capture, log, inner), gateway, "{site:?} has sent, and received");
+        assert_eq!(counts(&capture, log, inner), gateway, "sent, and received");
     }
     // A ping and its answer are inside, IPv6 and IPv4.
     let echoes = ["icmpv6.type == 128", "icmpv6.type == 129", "icmp.type == 8", "icmp.type == 0"];

@@ -90,7 +90,10 @@ fn watch(scene: &mut Scene, node: &str, priority: &str) {
              {program} up {folder}{node}.toml --state-dir {folder}{node}.state &\n"
         ),
     );
+    // An emulated machine takes longer to ask.
+    let interval = if lab::scale::emulated() { "interval 10" } else { "interval 1" };
     let file = KEEPALIVED
+        .replace("interval 1", interval)
         .replace("/usr/bin/sidestep show mt6d0", &format!("{program} show {tunnel}"))
         .replace("/usr/bin/systemctl restart sidestep@mt6d0", &again.display().to_string())
         .replace("priority 150", &format!("priority {priority}"))

@@ -147,7 +147,9 @@ fn sessions_stay_when_a_reload_is_refused_or_stops_following_or_is_taken_back() 
     let (taken, said) = reload(&scene, |text| spins(&written(text)), &[]);
     assert!(!taken && said.contains("spin"), "{said}");
     stays("refused");
-    let (taken, said) = reload(&scene, |text| text.edited("spin = \"0us\"\n", ""), &["--confirm", "1s"]);
+    // Long enough to look at it.
+    let time = if lab::scale::emulated() { "20s" } else { "1s" };
+    let (taken, said) = reload(&scene, |text| text.edited("spin = \"0us\"\n", ""), &["--confirm", time]);
     assert!(taken, "{said}");
     stays("with the prefix written out");
     assert!(scene.status().expect("a status")["hop_prefix"].is_null());
