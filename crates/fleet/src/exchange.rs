@@ -18,6 +18,10 @@ pub struct Cursor {
     pub position: u64,
 }
 
+/// The port at which agents answer their peers, at their own addresses inside of the tunnels: `POST` of a [`ToPeer`] to [`SYNC`],
+/// answered by an [`Answer`].
+pub const PEER_PORT: u16 = 4161;
+
 /// What an agent wants to know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]

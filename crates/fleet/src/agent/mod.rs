@@ -11,16 +11,18 @@ mod sources;
 use std::collections::VecDeque;
 use std::fmt::Display;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::authority::NetworkId;
 use crate::desk::Desk;
 use crate::exchange::{Answer, Asking, Question};
-use crate::fleet::{Fleet, Notices};
+use crate::fleet::Fleet;
 use crate::key::{Digest, SigningKey};
 use crate::name::Name;
-use crate::news::{Have, News, Refusal};
+use crate::news::{News, Refusal};
 use crate::notice::{ContactNotice, NetworksNotice, next_number};
 use crate::peers;
 use crate::plan::Plan;
@@ -43,7 +45,7 @@ const BETWEEN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Agent {
     own: Name,
-    identity: SigningKey,
+    identity: Arc<SigningKey>,
     desk: Desk,
     random: Random,
     /// How controllers and peers are asked.
@@ -58,6 +60,36 @@ pub struct Agent {
     unsaid: News,
     actions: VecDeque<Action>,
     next: u64,
+}
+
+/// A site, as it asks controllers.
+#[derive(Debug, Clone)]
+pub struct Asker {
+    network: NetworkId,
+    site: Name,
+    identity: Arc<SigningKey>,
+}
+
+impl Asker {
+    /// Who asks.
+    #[must_use]
+    pub fn site(&self) -> &Name {
+        &self.site
+    }
+
+    /// Of a site with this identity.
+    #[must_use]
+    pub fn new(network: NetworkId, site: Name, identity: SigningKey) -> Self {
+        Asker { network, site, identity: Arc::new(identity) }
+    }
+
+    /// A question as a controller wants it, which has this certificate and has given out this challenge.
+    #[must_use]
+    pub fn asking(&self, question: Question, certificate: Digest, challenge: String) -> Signed<Asking> {
+        let (network, site) = (self.network, self.site.clone());
+        let asking = Asking { network, site, certificate, challenge, question };
+        Signed::new(&asking, [&*self.identity])
+    }
 }
 
 /// One question at a time.
@@ -99,7 +131,7 @@ pub enum Action {
         id: RequestId,
         /// Whom.
         source: Source,
-        /// What; a controller wants it as [`Agent::asking`].
+        /// What; a controller wants it as [`Asker::asking`].
         question: Question,
         /// What to tell with it.
         news: Box<News>,
@@ -108,7 +140,7 @@ pub enum Action {
     },
     /// Forget a question that is not needed any more.
     Forget(RequestId),
-    /// Keep what is known ([`Agent::memory`]) over a restart.
+    /// Keep what is known ([`Fleet::memory`]) over a restart.
     Keep,
     /// Give this to the gateway, in place of what it had: its peers.
     Apply(String),
@@ -131,7 +163,7 @@ impl Agent {
         };
         let mut agent = Agent {
             own,
-            identity,
+            identity: Arc::new(identity),
             desk,
             random,
             lines: [line(Kind::Controllers), line(Kind::Peers)],
@@ -150,12 +182,6 @@ impl Agent {
     #[must_use]
     pub fn fleet(&self) -> &Fleet {
         self.desk.fleet()
-    }
-
-    /// All that is to be kept over a restart: news for a [`Fleet`] of the same chain.
-    #[must_use]
-    pub fn memory(&self) -> News {
-        self.desk.fleet().all_news(&Have { authority: 1, ..Have::default() }, Notices::All)
     }
 
     /// When [`Agent::handle_timeout`] is to be called, if nothing happens before.
@@ -268,12 +294,11 @@ impl Agent {
         self.lines.iter().position(|line| line.asked.as_ref().is_some_and(|asked| asked.id == id))
     }
 
-    /// A question as a controller wants it, which has this certificate and has given out this challenge.
+    /// Who asks controllers for it.
     #[must_use]
-    pub fn asking(&self, question: Question, certificate: Digest, challenge: String) -> Signed<Asking> {
-        let network = self.desk.fleet().network();
-        let asking = Asking { network, site: self.own.clone(), certificate, challenge, question };
-        Signed::new(&asking, [&self.identity])
+    pub fn asker(&self) -> Asker {
+        let identity = Arc::clone(&self.identity);
+        Asker { network: self.desk.fleet().network(), site: self.own.clone(), identity }
     }
 
     /// What a peer is answered; nothing while there is nothing new for it and it may wait.
@@ -328,7 +353,7 @@ impl Agent {
         if let Some(contact) = contact.filter(|contact| site.contact != Some(contact)) {
             let number = next_number(last.0.max(site.member.notices_after), unix_s);
             let notice = ContactNotice { network, site: self.own.clone(), number, contact };
-            news.contacts.push(Signed::new(&notice, [&self.identity]));
+            news.contacts.push(Signed::new(&notice, [&*self.identity]));
         }
         let is_other = |(networks, address): &(Vec<IpNet>, Option<IpAddr>)| {
             site.member.networks != *networks || site.member.address != *address
@@ -336,7 +361,7 @@ impl Agent {
         if let Some((networks, address)) = networks.filter(is_other) {
             let number = next_number(last.1.max(site.member.notices_after), unix_s);
             let notice = NetworksNotice { network, site: self.own.clone(), number, networks, address };
-            news.networks.push(Signed::new(&notice, [&self.identity]));
+            news.networks.push(Signed::new(&notice, [&*self.identity]));
         }
         if news == News::default() {
             return;

@@ -71,6 +71,40 @@ impl Fleet {
         }
     }
 
+    /// All that is to be kept of it: authorities, and all else as news.
+    #[must_use]
+    pub fn memory(&self) -> (Vec<Signed<Authority>>, News) {
+        let all_but_authorities = Have { authority: u64::MAX, ..Have::default() };
+        (self.chain.after(0).to_vec(), self.all_news(&all_but_authorities, Notices::All))
+    }
+
+    /// What somebody has kept of a fleet ([`Fleet::memory`]). A document that he took is his, whoever may sign
+    /// by now.
+    ///
+    /// # Errors
+    /// If it is not what can have been kept.
+    pub fn restore(
+        network: NetworkId,
+        authorities: &[Signed<Authority>],
+        mut news: News,
+    ) -> Result<Self, Refusal> {
+        let version = match &news.document {
+            Some(document) => usize::try_from(document.head.read()?.authority).unwrap_or(usize::MAX),
+            None => authorities.len(),
+        };
+        let (then, since) = authorities.split_at(version.min(authorities.len()));
+        let chain = Chain::of(network, then.iter().cloned()).map_err(Refusal::Authority)?;
+        let mut fleet = Fleet::new(chain);
+        let document = News { document: news.document.take(), ..News::default() };
+        news.authorities = since.to_vec();
+        for part in [document, news] {
+            if let Some(refusal) = fleet.take(part).refused.into_iter().next() {
+                return Err(refusal);
+            }
+        }
+        Ok(fleet)
+    }
+
     /// Who may sign.
     #[must_use]
     pub fn chain(&self) -> &Chain {

@@ -157,15 +157,16 @@ fn a_site_that_was_away_comes_back_with_what_it_had() {
     let (mut administrators, mut world) = hub_and_five();
     world.run(10 * SECOND);
     let away = world.agents.remove(&name("s2")).unwrap();
-    let memory = serde_json::to_string(&away.memory()).unwrap();
+    let (authorities, memory) = away.fleet().memory();
+    let memory = serde_json::to_string(&memory).unwrap();
     for number in 10..100 {
         administrators.contents.put(site(&format!("s{number}"), "spoke", number));
         let news = administrators.publish();
         world.publish(news);
     }
     world.run(HOUR);
-    let mut fleet = Fleet::new(away.fleet().chain().clone());
-    take(&mut fleet, serde_json::from_str(&memory).unwrap());
+    let news = serde_json::from_str(&memory).unwrap();
+    let fleet = Fleet::restore(away.fleet().network(), &authorities, news).unwrap();
     assert_eq!(fleet.have(), away.fleet().have());
     world.add("s2", fleet);
     assert!(world.run_until(2 * SECOND, all_have(91)));

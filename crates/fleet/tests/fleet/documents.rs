@@ -2,6 +2,7 @@
 
 use fleet::authority::{Administrator, Authority};
 use fleet::document::Serial;
+use fleet::fleet::Fleet;
 use fleet::news::{DocumentNews, News};
 use fleet::signed::Signed;
 
@@ -117,6 +118,34 @@ fn who_was_replaced_signs_nothing_any_more() {
     administrators.signers = vec!["dora", "cleo"];
     take(&mut fleet, of(administrators.document(2)));
     assert_eq!(fleet.sites().len(), 1);
+}
+
+#[test]
+fn what_was_taken_stays_over_a_restart_whoever_may_sign_by_now() {
+    let mut administrators = two_sites();
+    let mut fleet = administrators.published();
+    let moved = contact_notice(&fleet, "kiel", 10, contact(11));
+    take(&mut fleet, moved);
+    let authority = Authority {
+        version: 2,
+        network: Some(fleet.network()),
+        threshold: 1,
+        administrators: vec![Administrator { name: name("dora"), key: signer("dora").public() }],
+        delegates: Vec::new(),
+    };
+    let signed = Signed::new(&authority, &["ada", "ben", "dora"].map(signer));
+    take(&mut fleet, News { authorities: vec![signed], ..News::default() });
+    let (authorities, kept) = fleet.memory();
+    let again = Fleet::restore(fleet.network(), &authorities, kept.clone()).unwrap();
+    assert_eq!((again.have(), hops(&again)), (fleet.have(), hops(&fleet)));
+    // Who has nothing takes none of somebody who may not sign any more.
+    let mut newcomer = Fleet::new(fleet.chain().clone());
+    assert!(
+        newcomer.take(kept.clone()).refused[0].to_string().contains("signed by version 1 of the authority")
+    );
+    // And what was changed on the disk is no memory.
+    let other = Administrators::with(Vec::new(), fleet::settings::Policy::default());
+    assert!(Fleet::restore(fleet.network(), &other.chain.after(0)[..0], kept).is_err());
 }
 
 #[test]

@@ -1,0 +1,91 @@
+//! Asking a controller, over TLS.
+
+use std::time::Duration;
+
+use fleet::agent::{Asker, WAIT};
+use fleet::enrolment::{APPLY, Application, Status, status_path};
+use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC};
+use fleet::key::Digest;
+use fleet::news::News;
+use fleet::signed::Signed;
+use hyper::{Method, StatusCode};
+use rustls_pki_types::ServerName;
+use tokio_rustls::rustls;
+
+use crate::http::{CONNECT, Connection, HttpError, connect};
+use crate::tls;
+
+/// How much longer than it may be held back an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A connection to a controller.
+pub(crate) struct Controller {
+    place: String,
+    certificate: Digest,
+    connection: Connection,
+    challenge: String,
+}
+
+impl Controller {
+    /// The controller at a place, if it is the one with this certificate.
+    pub(crate) async fn at(place: &str, certificate: Digest) -> Result<Self, HttpError> {
+        let stream = connect(place).await?;
+        let unreachable = |why: String| HttpError::Unreachable { place: place.to_owned(), why };
+        let connector = tls::connector(certificate).map_err(|error| unreachable(error.to_string()))?;
+        // Any name does: it is not sent, and nothing is compared with it.
+        let name = ServerName::try_from("controller.invalid").expect("a name");
+        let stream = tokio::time::timeout(CONNECT, connector.connect(name, stream))
+            .await
+            .map_err(|_| unreachable("it does not speak TLS".to_owned()))?
+            .map_err(|error| {
+                let inner = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+                match inner {
+                    Some(rustls::Error::InvalidCertificate(_)) => {
+                        let why = "it has another certificate".to_owned();
+                        HttpError::Stranger { place: place.to_owned(), why }
+                    }
+                    _ => unreachable(error.to_string()),
+                }
+            })?;
+        let connection = Connection::over(place, stream).await?;
+        Ok(Controller { place: place.to_owned(), certificate, connection, challenge: String::new() })
+    }
+
+    /// Asks for news; the answer may be held back for so long while there are none.
+    pub(crate) async fn sync(
+        &mut self,
+        asker: &Asker,
+        question: Question,
+        news: &News,
+        wait: Duration,
+    ) -> Result<Answer, HttpError> {
+        let path = format!("{SYNC}?wait={}", wait.min(WAIT).as_secs());
+        // Once more with what it wants the question to be bound to.
+        for is_last in [false, true] {
+            let asking = asker.asking(question, self.certificate, self.challenge.clone());
+            let request = Request { asking, news: news.clone() };
+            let reply = self.connection.ask(Method::POST, &path, Some(&request), wait + PATIENCE).await?;
+            if reply.status == StatusCode::UNAUTHORIZED && !is_last {
+                let strange = |why| HttpError::Strange { place: self.place.clone(), why };
+                self.challenge = reply.parse::<Challenge>().map_err(strange)?.challenge;
+                continue;
+            }
+            let answer: FromController = reply.read(&self.place)?;
+            self.challenge = answer.challenge;
+            return Ok(answer.answer);
+        }
+        Err(HttpError::Strange { place: self.place.clone(), why: "it gives out no challenge".to_owned() })
+    }
+
+    /// Applies for membership.
+    pub(crate) async fn apply(&mut self, application: &Signed<Application>) -> Result<Status, HttpError> {
+        let reply = self.connection.ask(Method::POST, APPLY, Some(application), PATIENCE).await?;
+        reply.read(&self.place)
+    }
+
+    /// What became of an application.
+    pub(crate) async fn status(&mut self, id: &str) -> Result<Status, HttpError> {
+        let reply = self.connection.ask(Method::GET, &status_path(id), None::<&()>, PATIENCE).await?;
+        reply.read(&self.place)
+    }
+}

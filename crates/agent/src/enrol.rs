@@ -1,0 +1,140 @@
+//! How a site becomes a member: it applies, waits for what administrators say, and fetches the document.
+
+use std::time::Duration;
+
+use fleet::agent::Asker;
+use fleet::authority::Chain;
+use fleet::enrolment::{Application, ApplicationError, Invitation, State, Status, id};
+use fleet::exchange::Question;
+use fleet::fleet::Fleet;
+use fleet::key::SigningKey;
+use fleet::name::Name;
+use fleet::news::News;
+use fleet::settings::Controller as Place;
+use fleet::signed::Signed;
+use fleet::site::{Contact, Member};
+
+use crate::controller::Controller;
+use crate::folder::{Folder, FolderError};
+use crate::http::HttpError;
+
+/// How often it is asked what became of an application.
+const BETWEEN: Duration = Duration::from_secs(2);
+
+/// A site that wants to be a member.
+#[derive(Debug)]
+pub struct Enrolment<'i> {
+    invitation: &'i Invitation,
+    site: Name,
+    identity: SigningKey,
+    application: Signed<Application>,
+}
+
+/// Why a site is no member.
+#[derive(Debug, thiserror::Error)]
+pub enum EnrolError {
+    /// It cannot apply.
+    #[error(transparent)]
+    Application(#[from] ApplicationError),
+    /// No controller answers.
+    #[error("no controller of the fleet answers: {}", .0.join("; "))]
+    Nobody(Vec<String>),
+    /// A controller has refused it.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// It was turned down.
+    #[error("the fleet's administrators have turned this site down: {0}")]
+    TurnedDown(String),
+    /// Nobody has decided in time.
+    #[error("nobody has decided about this site yet: `sidestep enroll --wait` goes on waiting")]
+    Waiting,
+    /// What the controller says is not signed by this network's administrators.
+    #[error("what the controller says of the fleet is not to be believed: {0}")]
+    Forged(String),
+    /// Its folder.
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+    /// The system.
+    #[error("{0}")]
+    System(#[from] std::io::Error),
+}
+
+impl<'i> Enrolment<'i> {
+    /// Of a site with this identity, which is met so.
+    ///
+    /// # Errors
+    /// If it asks for what it was not invited to, or could not be configured.
+    pub fn new(
+        invitation: &'i Invitation,
+        identity: SigningKey,
+        member: Member,
+        contact: Contact,
+    ) -> Result<Self, EnrolError> {
+        let site = member.name.clone();
+        let application = invitation.apply(&identity, member, contact)?;
+        Ok(Enrolment { invitation, site, identity, application })
+    }
+
+    /// Applies, waits so long for a decision, and keeps what there is to know in a folder. Applying again is harmless.
+    ///
+    /// # Errors
+    /// If it is no member then.
+    pub fn run(&self, folder: &Folder, patience: Duration) -> Result<(), EnrolError> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(async {
+            let mut controller = self.reach().await?;
+            let mut told = Some(controller.apply(&self.application).await?);
+            let end = tokio::time::Instant::now() + patience;
+            let member = loop {
+                match told.take() {
+                    Some(status) if status.state == State::Member => break status,
+                    Some(Status { state: State::Refused { why }, .. }) => {
+                        return Err(EnrolError::TurnedDown(why.escape_debug().to_string()));
+                    }
+                    _ if tokio::time::Instant::now() >= end => return Err(EnrolError::Waiting),
+                    _ => tokio::time::sleep(BETWEEN).await,
+                }
+                match controller.status(&id(&self.application)).await {
+                    Ok(status) => told = Some(status),
+                    // It may have gone away, and another be there.
+                    Err(HttpError::Unreachable { .. }) => controller = self.reach().await?,
+                    Err(error) => return Err(error.into()),
+                }
+            };
+            let fleet = self.fetch(&mut controller, member).await?;
+            Ok(folder.keep_fleet(&fleet)?)
+        })
+    }
+
+    /// The first controller that answers.
+    async fn reach(&self) -> Result<Controller, EnrolError> {
+        let mut why = Vec::new();
+        for Place { outside, certificate, .. } in &self.invitation.controllers {
+            let Some(place) = outside else { continue };
+            match Controller::at(place, *certificate).await {
+                Ok(controller) => return Ok(controller),
+                Err(error) => why.push(error.to_string()),
+            }
+        }
+        Err(EnrolError::Nobody(why))
+    }
+
+    /// The fleet as administrators have signed it, with this site in it.
+    async fn fetch(&self, controller: &mut Controller, status: Status) -> Result<Fleet, EnrolError> {
+        let forged = |why: String| EnrolError::Forged(why);
+        let network = self.invitation.network;
+        let chain = Chain::of(network, status.authorities).map_err(|error| forged(error.to_string()))?;
+        let mut fleet = Fleet::new(chain);
+        let identity = self.identity.to_text().parse().expect("a key's text");
+        let asker = Asker::new(network, self.site.clone(), identity);
+        let question = Question { have: fleet.have(), since: None };
+        let answer = controller.sync(&asker, question, &News::default(), Duration::ZERO).await?;
+        if let Some(refusal) = fleet.take(answer.news).refused.first() {
+            return Err(forged(refusal.to_string()));
+        }
+        match fleet.site(&self.site) {
+            Some(site) if site.member.identity == self.identity.public() => Ok(fleet),
+            _ => Err(forged(format!("there is no site {} with this identity in the document", self.site))),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Peers: their agents are asked, and theirs answered, over the tunnel that says who they are.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fleet::agent::WAIT;
+use fleet::exchange::{Answer, PEER_PORT, Question, Request, SYNC, ToPeer};
+use fleet::news::News;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, mpsc, oneshot};
+
+use crate::http::{Connection, HttpError, connect};
+use crate::run::Event;
+
+/// How much longer than it may be held back an answer may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a request may take to come.
+const REQUEST_TIME: Duration = Duration::from_secs(10);
+/// Octets of a request: a site's own notices.
+const LONGEST: usize = 1 << 20;
+/// Connections at once. Only addresses of peers get as far as one.
+const MOST: usize = 1024;
+/// After how long an address that is not there is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
+
+/// A question of a peer, held until there is an answer.
+pub(crate) struct Held {
+    pub(crate) from: IpAddr,
+    pub(crate) question: Question,
+    pub(crate) news: News,
+    pub(crate) wait: Duration,
+    pub(crate) answer: oneshot::Sender<Answer>,
+}
+
+/// Asks the agent of a peer.
+pub(crate) async fn ask(
+    address: IpAddr,
+    question: Question,
+    news: &News,
+    wait: Duration,
+) -> Result<Answer, HttpError> {
+    let place = SocketAddr::new(address, PEER_PORT).to_string();
+    let mut connection = Connection::over(&place, connect(&place).await?).await?;
+    let path = format!("{SYNC}?wait={}", wait.min(WAIT).as_secs());
+    let request = Request { asking: question, news: news.clone() };
+    connection.ask(Method::POST, &path, Some(&request), wait + PATIENCE).await?.read(&place)
+}
+
+/// Answers peers at this site's address inside of the tunnels, as soon as that is there.
+pub(crate) async fn serve(address: IpAddr, events: mpsc::Sender<Event>) {
+    let places = Arc::new(Semaphore::new(MOST));
+    loop {
+        let Ok(listener) = TcpListener::bind((address, PEER_PORT)).await else {
+            tokio::time::sleep(AGAIN).await;
+            continue;
+        };
+        accept(&listener, &places, &events).await;
+    }
+}
+
+/// Until the address is lost.
+async fn accept(listener: &TcpListener, places: &Arc<Semaphore>, events: &mpsc::Sender<Event>) {
+    loop {
+        let Ok((stream, from)) = listener.accept().await else {
+            tokio::time::sleep(AGAIN).await;
+            return;
+        };
+        let (allowed, is_peer) = oneshot::channel();
+        if events.send(Event::MayAsk(from.ip(), allowed)).await.is_err() {
+            return;
+        }
+        let Ok(place) = Arc::clone(places).try_acquire_owned() else { continue };
+        if is_peer.await == Ok(true) {
+            let events = events.clone();
+            tokio::spawn(async move {
+                converse(stream, from.ip(), events).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+async fn converse(stream: TcpStream, from: IpAddr, events: mpsc::Sender<Event>) {
+    let service = service_fn(move |request| {
+        let events = events.clone();
+        async move { Ok::<_, std::convert::Infallible>(answer(request, from, &events).await) }
+    });
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIME)
+        .max_buf_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn answer(
+    request: hyper::Request<Incoming>,
+    from: IpAddr,
+    events: &mpsc::Sender<Event>,
+) -> Response<Full<Bytes>> {
+    if request.method() != Method::POST || request.uri().path() != SYNC {
+        return status(StatusCode::NOT_FOUND);
+    }
+    let wait = wait_of(request.uri().query().unwrap_or_default());
+    let body = tokio::time::timeout(REQUEST_TIME, Limited::new(request.into_body(), LONGEST).collect()).await;
+    let Ok(Ok(body)) = body else { return status(StatusCode::BAD_REQUEST) };
+    let Ok(asked) = serde_json::from_slice::<ToPeer>(&body.to_bytes()) else {
+        return status(StatusCode::BAD_REQUEST);
+    };
+    let (answer, answered) = oneshot::channel();
+    let held = Held { from, question: asked.asking, news: asked.news, wait, answer };
+    if events.send(Event::Asked(held)).await.is_err() {
+        return status(StatusCode::SERVICE_UNAVAILABLE);
+    }
+    match answered.await {
+        Ok(answer) => {
+            let body = serde_json::to_vec(&answer).expect("texts and numbers");
+            Response::new(Full::new(Bytes::from(body)))
+        }
+        Err(_) => status(StatusCode::SERVICE_UNAVAILABLE),
+    }
+}
+
+/// How long the answer may be held back.
+fn wait_of(query: &str) -> Duration {
+    let seconds = query.strip_prefix("wait=").and_then(|seconds| seconds.parse().ok());
+    Duration::from_secs(seconds.unwrap_or_default()).min(WAIT)
+}
+
+fn status(status: StatusCode) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::default());
+    *response.status_mut() = status;
+    response
+}
