@@ -72,7 +72,7 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
     let (identity, key) = folder.identity()?;
     let fleet = folder.fleet(identity.network)?.ok_or(RunError::NotAdmitted)?;
     let mut seed = [0; 8];
-    getrandom::fill(&mut seed).map_err(|error| RunError::System(error.into()))?;
+    getrandom::fill(&mut seed).map_err(|error| RunError::System(std::io::Error::other(error.to_string())))?;
     let agent = Agent::new(identity.site, key, fleet, u64::from_ne_bytes(seed), Duration::ZERO);
     let gateway = Gateway::of(&identity.tunnel, options.sockets.as_deref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

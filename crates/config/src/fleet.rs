@@ -53,7 +53,7 @@ pub(crate) fn join(
 }
 
 /// The file that a text names. Where it is no TOML, or `fleet` is something else, none: that is reported when it is read.
-fn file(text: &str) -> Option<PathBuf> {
+pub(crate) fn file(text: &str) -> Option<PathBuf> {
     let table = DeTable::parse(text).ok()?;
     let value = table.get_ref().get("fleet").map(Spanned::get_ref)?;
     value.as_str().map(PathBuf::from)

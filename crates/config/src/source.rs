@@ -57,6 +57,11 @@ impl Source {
         include::folder(&self.text).map(|folder| self.folder.join(folder))
     }
 
+    /// The file of a fleet's peers that it takes.
+    pub fn fleet(&self) -> Option<PathBuf> {
+        fleet::file(&self.text).map(|file| self.folder.join(file))
+    }
+
     /// Its name in messages.
     pub fn name(&self) -> &Path {
         &self.parts[0].name

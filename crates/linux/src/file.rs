@@ -79,6 +79,19 @@ pub fn open_of_another(path: &Path) -> io::Result<File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("it is no regular file")) }
 }
 
+/// Gives a folder and the files in it to a user, and to the group of root; files that are made in it later are of that group, too.
+/// False where there is no such user.
+pub fn give_away(folder: &Path, user: &str) -> io::Result<bool> {
+    let Some(user) = nix::unistd::User::from_name(user)? else { return Ok(false) };
+    let give = |path: &Path| std::os::unix::fs::lchown(path, Some(user.uid.as_raw()), Some(0));
+    for entry in std::fs::read_dir(folder)? {
+        give(&entry?.path())?;
+    }
+    give(folder)?;
+    std::fs::set_permissions(folder, std::os::unix::fs::PermissionsExt::from_mode(0o2750))?;
+    Ok(true)
+}
+
 /// Opens a file to write secrets behind what it has, or makes it, for its owner alone. One that others may read is refused,
 /// as is a link, and a folder in which others may put something else in its place.
 pub fn append_private(path: &Path) -> Result<File> {

@@ -19,8 +19,8 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual, metrics,
-    page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status, tunnel_keys,
+    agent, check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual,
+    metrics, page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -200,6 +200,8 @@ enum Command {
     Init(setup::InitOptions),
     Invite(setup::InviteOptions),
     Join(setup::JoinOptions),
+    Enroll(setup::enroll::EnrollOptions),
+    Agent(agent::AgentOptions),
     #[command(subcommand)]
     Peer(peer::PeerCommand),
     SealPrefix(seal::SealCommand),
@@ -432,6 +434,8 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Init(options) => setup::init(&options)?,
         Command::Invite(options) => setup::invite(&options)?,
         Command::Join(options) => setup::join(&options)?,
+        Command::Enroll(options) => setup::enroll::enroll(&options)?,
+        Command::Agent(options) => return options.run(),
         Command::Peer(command) => return command.run(),
         Command::SealPrefix(command) => command.run()?,
         Command::Firewall(command) => return command.run(),

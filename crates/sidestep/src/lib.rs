@@ -32,6 +32,7 @@
 //! - There is one exit path, in `main`.
 #![forbid(unsafe_code)]
 
+mod agent;
 mod check;
 pub mod cli;
 mod completion;

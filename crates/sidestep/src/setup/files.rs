@@ -27,6 +27,8 @@ pub(super) struct Gateway<'g> {
     pub(super) addresses: &'g [IpAddr],
     /// Its private key.
     pub(super) private_key: &'g str,
+    /// The file of a fleet's peers.
+    pub(super) fleet: Option<&'g Path>,
 }
 
 /// Where they are in this folder.
@@ -68,9 +70,14 @@ impl Gateway<'_> {
         });
         let addresses = addresses.collect::<Vec<_>>().join(", ");
         let on_link = if self.on_link { "on_link          = true\n" } else { "" };
+        let fleet = self.fleet.map(|file| {
+            let file = file.display();
+            format!("# The sites of its fleet, which `sidestep agent` writes.\nfleet = \"{file}\"\n")
+        });
+        let fleet = fleet.unwrap_or_default();
         format!(
             "# Peers are in files of their own there: `sidestep invite`, `sidestep peer add`.\n\
-             include = [\"{tunnel}.d/*.toml\"]\n\n\
+             include = [\"{tunnel}.d/*.toml\"]\n{fleet}\n\
              [node]\nprivate_key_file = \"{tunnel}.key\"\nexternal         = \"{external}\"\nhop_prefix       = \"{hop_prefix}\"\n{on_link}\n\
              [tunnel]\nname      = \"{tunnel}\"\naddresses = [{addresses}]\n"
         )

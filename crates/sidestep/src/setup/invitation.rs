@@ -94,6 +94,7 @@ impl Invitation {
             on_link: false,
             addresses: &[],
             private_key: &self.key,
+            fleet: None,
         };
         let file = Path::new("what would be written there");
         let text = gateway.text() + &peer::text(&self.peer_here(file));

@@ -1,5 +1,6 @@
-//! A gateway set up by commands, no file edited: `init`, `invite`, `join`.
+//! A gateway set up by commands, no file edited: `init`, `invite`, `join`, `enroll`.
 
+pub(crate) mod enroll;
 mod files;
 mod invitation;
 mod machine;
@@ -162,6 +163,7 @@ pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
         on_link: options.place.on_link,
         addresses: &options.place.addresses(&external, |_| true),
         private_key: &key.0,
+        fleet: None,
     };
     let file = gateway.write(&options.place.folder)?;
     print(format_args!(
@@ -313,6 +315,7 @@ pub(crate) fn join(options: &JoinOptions) -> Result<(), Failure> {
         on_link: options.place.on_link,
         addresses: &options.place.addresses(&external, is_own),
         private_key: &invitation.key,
+        fleet: None,
     };
     let file = gateway.write(&options.place.folder)?;
     let added = peer::add(&invitation.peer_here(&file));
