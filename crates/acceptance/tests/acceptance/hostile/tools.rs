@@ -136,7 +136,7 @@ fn in_clear(packet: &Packet) -> bool {
 fn nobody_answers_a_scan(builder: Builder) {
     let lab = scene::up(builder.rotation("20s").whole_packets(true));
     let attacker = Attacker::at(&lab);
-    let seconds = if emulated() { 60 } else { scaled(5, 45) };
+    let seconds = if emulated() { 240 } else { scaled(5, 45) };
     let _stream = scene::start_stream(&lab, Site::A, seconds + 20);
     let handshakes = scene::number(&lab, Site::A, "handshakes");
     // The endpoint is in use for the most part of it.
