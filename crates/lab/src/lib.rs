@@ -34,6 +34,8 @@
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
+//! | [`etcd`] | a cluster of etcd, whose members are killed, stopped, slowed and cut off |
+//! | [`history`] | whether what several clients were told can have happened one after another |
 //! | [`gateway`] | configuration and process of a gateway |
 //! | [`traffic`], [`udp_stream`] | UDP streams, TCP, ping, between the hosts |
 //! | [`echoes`] | what `ping` reports, and the kernel counts |
@@ -56,9 +58,11 @@ pub mod command;
 pub mod echoes;
 pub mod edited;
 mod error;
+pub mod etcd;
 mod frame_socket;
 pub mod gateway;
 pub mod helper;
+pub mod history;
 pub mod impair_script;
 pub mod impairment;
 mod lab;

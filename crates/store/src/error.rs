@@ -78,6 +78,9 @@ pub enum LeaseError {
 /// Why a store cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
+    /// It cannot be told from the options how to reach it.
+    #[error("{0}")]
+    Options(String),
     /// The file cannot be opened or made.
     #[error("{}: {source}", path.display())]
     File {

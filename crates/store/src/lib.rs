@@ -1,7 +1,7 @@
 //! What a fleet's controllers share: entries with revisions, changed by atomic commits, watched, bound to leases.
 //!
-//! One trait, [`Store`], and three that implement it: [`Sqlite`], one file and nothing to install; [`Memory`], for tests and
-//! simulations, with faults. Controllers keep no state of their own beside it. There is no consensus of ours.
+//! One trait, [`Store`], and three that implement it: [`Sqlite`], one file and nothing to install; [`Etcd`], a cluster, for
+//! controllers on several machines; [`Memory`], for tests and simulations, with faults. Controllers keep no state of their own beside it. There is no consensus of ours.
 //!
 //! ```
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
@@ -31,6 +31,7 @@
 //! | `once` | a commit whose outcome has to be known |
 //! | `memory` | in memory, with faults |
 //! | `sqlite` | in one file |
+//! | `etcd` | in a cluster |
 //!
 //! # What holds
 //! - **`get`, `list` and `commit` are linearizable**: each takes effect at one moment between call and answer, for all clients
@@ -60,10 +61,17 @@
 //! lease lasts finds it ended, as its holder, which could not reach it, must assume; after a reboot, when nobody knows how long
 //! that took, all leases begin again. While no process has the file open, a lease ends when the next one opens it. etcd counts
 //! by the monotonic clock of its leader, and begins again with a new leader.
+//!
+//! # What is kept of the past
+//! `Sqlite` keeps the last 1000 revisions for watches, `Memory` all of them until it is told to forget. etcd keeps everything
+//! until it is compacted, which its operator asks for: `--auto-compaction-mode=revision --auto-compaction-retention=10000`. A
+//! watch that was late, or that had to go on at another member after nothing had changed below its prefix for so long, says
+//! [`WatchError::Compacted`].
 #![forbid(unsafe_code)]
 
 mod commit;
 mod error;
+mod etcd;
 mod key;
 mod limit;
 mod memory;
@@ -74,6 +82,7 @@ mod store;
 
 pub use commit::Commit;
 pub use error::{CommitError, Failure, LeaseError, ListError, OpenError, WatchError};
+pub use etcd::{Etcd, EtcdOptions, EtcdTls};
 pub use key::{Key, KeyError, Prefix};
 pub use limit::{COMMIT_OCTETS, LIST_OCTETS, WRITES};
 pub use memory::{Fate, Memory};

@@ -222,11 +222,11 @@ async fn commit<S: Store>(
     }
     lives &= expected.values().flatten().all(|(_, lease)| lease.is_none_or(|(_, lives)| lives));
     match client.commit(&commit).await {
-        Err(CommitError::Conflict) => assert!(!holds),
-        Err(CommitError::LeaseEnded) => assert!(holds && !lives),
+        Err(CommitError::Conflict) => assert!(!holds, "{commit:?} on {:?}", model.entries),
+        Err(CommitError::LeaseEnded) => assert!(holds && !lives, "{commit:?} on {:?}", model.entries),
         Err(error) => panic!("{error}"),
         Ok(revision) => {
-            assert!(holds && lives);
+            assert!(holds && lives, "{commit:?} on {:?}", model.entries);
             let writes = expected
                 .into_iter()
                 .map(|(key, write)| (key, write.map(|(value, lease)| (value, lease.map(|(id, _)| id)))));

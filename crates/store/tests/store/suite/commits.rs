@@ -86,6 +86,19 @@ pub(crate) async fn revisions_rise_and_what_changes_nothing_has_none<P: Place>(p
     assert!(store.commit(&Commit::new().delete(key("a"))).await.unwrap() > not_there);
 }
 
+/// Also by a member of a cluster that has not heard of it yet.
+pub(crate) async fn conditions_alone_are_judged_by_what_was_committed_before<P: Place>(place: &P) {
+    let clients = [place.client(), place.client(), place.client()];
+    for round in 0..60 {
+        let [writer, reader] = [&clients[round % 3], &clients[(round + 1) % 3]];
+        let revision = put(writer, "head", &round.to_string()).await;
+        let held = reader.commit(&Commit::new().if_at(key("head"), revision)).await;
+        assert!(held.as_ref().is_ok_and(|now| *now >= revision), "round {round}: {held:?}");
+        let absent = reader.commit(&Commit::new().if_absent(key("head"))).await;
+        assert_eq!(absent, Err(CommitError::Conflict), "round {round}");
+    }
+}
+
 pub(crate) async fn a_list_is_ordered_and_ends_where_its_prefix_ends<P: Place>(place: &P) {
     let store = place.client();
     let names =

@@ -41,6 +41,7 @@ macro_rules! for_each_story {
             only_what_is_not_there_is_made,
             a_commit_happens_as_a_whole_or_not_at_all,
             revisions_rise_and_what_changes_nothing_has_none,
+            conditions_alone_are_judged_by_what_was_committed_before,
             a_list_is_ordered_and_ends_where_its_prefix_ends,
             a_list_is_one_moment_while_others_write,
             of_many_who_replace_the_same_one_is_first,
