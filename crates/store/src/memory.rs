@@ -194,7 +194,13 @@ impl Store for Memory {
 
     fn watch(&self, prefix: &Prefix, after: Revision) -> MemoryWatch {
         let changed = self.changed.subscribe();
-        MemoryWatch { state: Arc::clone(&self.state), changed, prefix: prefix.clone(), after: after.number() }
+        MemoryWatch {
+            state: Arc::clone(&self.state),
+            changed,
+            prefix: prefix.clone(),
+            after: after.number(),
+            said_unreachable: false,
+        }
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<Lease, Failure> {
@@ -322,6 +328,8 @@ pub struct MemoryWatch {
     changed: watch::Receiver<()>,
     prefix: Prefix,
     after: u64,
+    /// It has said that the store cannot be reached: the next time it waits for something else to say.
+    said_unreachable: bool,
 }
 
 impl fmt::Debug for State {
@@ -338,15 +346,19 @@ impl Watch for MemoryWatch {
                 let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
                 state.after(&self.prefix, &mut self.after)
             };
+            self.said_unreachable &= matches!(next, Err(WatchError::Failed(_)));
             match next {
                 Ok(Some(changes)) => return Ok(changes),
-                Ok(None) => {
-                    // All handles are gone: nothing will ever change.
-                    if self.changed.changed().await.is_err() {
-                        return std::future::pending().await;
-                    }
+                Err(WatchError::Failed(_)) if self.said_unreachable => {}
+                Err(error) => {
+                    self.said_unreachable = true;
+                    return Err(error);
                 }
-                Err(error) => return Err(error),
+                Ok(None) => {}
+            }
+            // All handles are gone: nothing will ever change.
+            if self.changed.changed().await.is_err() {
+                return std::future::pending().await;
             }
         }
     }
