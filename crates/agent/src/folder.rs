@@ -8,7 +8,6 @@
 //! ```
 
 use std::io;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use fleet::authority::{Authority, NetworkId};
@@ -145,13 +144,8 @@ impl Folder {
     /// If they cannot be written; what was there before stays.
     pub fn write_peers(&self, text: &str) -> Result<(), FolderError> {
         let path = self.peers();
-        let write = || {
-            let next = path.with_extension("next");
-            linux::file::replace(&next, text.as_bytes())?;
-            std::fs::set_permissions(&next, std::fs::Permissions::from_mode(0o640))?;
-            std::fs::rename(&next, &path)
-        };
-        write().map_err(|source| FolderError::File { path: path.clone(), source })
+        linux::file::replace_for_group(&path, text.as_bytes())
+            .map_err(|source| FolderError::File { path, source })
     }
 
     fn read(&self, name: &str) -> Result<(PathBuf, Option<String>), FolderError> {

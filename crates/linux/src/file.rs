@@ -17,9 +17,22 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let (new, file) = write_beside(path, ".new", content)?;
+    let (new, file) = write_beside(path, ".new", content, 0o600)?;
     std::fs::rename(&new, path)?;
     Ok(file)
+}
+
+/// The same, for its owner and its group, who may read it. By a thread with an umask of its own, so that no file that another
+/// thread makes meanwhile is open to others; a confined process may not change modes.
+pub fn replace_for_group(path: &Path, content: &[u8]) -> io::Result<()> {
+    let write = || {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_FS)?;
+        nix::sys::stat::umask(nix::sys::stat::Mode::S_IWGRP | nix::sys::stat::Mode::S_IRWXO);
+        let (new, _) = write_beside(path, ".new", content, 0o640)?;
+        std::fs::rename(&new, path)
+    };
+    std::thread::scope(|scope| scope.spawn(write).join())
+        .unwrap_or_else(|_| Err(io::Error::other("the thread that was to write it has failed")))
 }
 
 /// Makes a file that is not there yet, for its owner alone: all or nothing, and never in the place of another, nor of a link.
@@ -28,19 +41,19 @@ pub fn replace(path: &Path, content: &[u8]) -> io::Result<File> {
 /// [`io::ErrorKind::AlreadyExists`] where something has its name, also if that came at the same moment.
 pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
     // Two processes that make it at once do not write to the same file: the first to give its own that name has it.
-    let (new, _) = write_beside(path, &format!(".{}.new", std::process::id()), content)?;
+    let (new, _) = write_beside(path, &format!(".{}.new", std::process::id()), content, 0o600)?;
     let made = std::fs::hard_link(&new, path);
     let _ = std::fs::remove_file(&new);
     made
 }
 
-/// Writes a file with this end of its name beside the one that it is to become.
-fn write_beside(path: &Path, end: &str, content: &[u8]) -> io::Result<(PathBuf, File)> {
+/// Writes a file with this end of its name, and of this mode, beside the one that it is to become.
+fn write_beside(path: &Path, end: &str, content: &[u8], mode: u32) -> io::Result<(PathBuf, File)> {
     let mut new = path.as_os_str().to_owned();
     new.push(end);
     // One that a crash left, or that somebody else has put there: it is not written to.
     let _ = std::fs::remove_file(&new);
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(mode).open(&new)?;
     if let Err(error) = file.write_all(content).and_then(|()| file.sync_all()) {
         let _ = std::fs::remove_file(&new);
         return Err(error);
@@ -144,6 +157,18 @@ mod tests {
     use super::*;
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt as _;
+
+    #[test]
+    fn what_a_group_reads_is_for_it_alone_whatever_the_mode_of_new_files_is() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("peers.toml");
+        for content in ["one", "two"] {
+            replace_for_group(&path, content.as_bytes()).unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
+            assert_eq!(std::fs::metadata(&path).unwrap().mode() & 0o7777, 0o640);
+        }
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
+    }
 
     #[test]
     fn secrets_are_appended_to_a_file_that_nobody_else_reads_or_replaces() {

@@ -99,8 +99,11 @@ pub(crate) fn enroll(options: &EnrollOptions) -> Result<(), Failure> {
         );
     }
     let contact = Contact { key: TunnelKey(tunnel.key), next_key: None, hop_prefix: tunnel.hop_prefix };
+    let shown = identity.public();
     let enrolment = Enrolment::new(&invitation, identity, member, contact)?;
-    print(format_args!("{site} has applied; an administrator of the fleet is to sign it.\n"))?;
+    print(format_args!(
+        "{site} applies: an administrator of the fleet is to sign it.\nIts identity is {shown}\n"
+    ))?;
     match enrolment.run(&folder, options.wait) {
         Ok(()) => {}
         Err(EnrolError::Waiting) => {
