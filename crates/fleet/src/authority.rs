@@ -191,6 +191,24 @@ impl Chain {
     /// # Errors
     /// If it is not the next one, or too few have signed it.
     pub fn extend(&mut self, next: Signed<Authority>) -> Result<(), AuthorityError> {
+        let authority = self.next(&next)?;
+        self.current.verify(&next)?;
+        // Its own too: keys that nobody has would lock everybody out.
+        authority.verify(&next)?;
+        self.links.push(next);
+        self.current = authority;
+        Ok(())
+    }
+
+    /// Takes the next authority as if enough had signed it, to show what that would do.
+    pub(crate) fn suppose(&mut self, next: Signed<Authority>) -> Result<(), AuthorityError> {
+        self.current = self.next(&next)?;
+        self.links.push(next);
+        Ok(())
+    }
+
+    /// What an authority says, if it is one that comes next, whoever has signed it.
+    fn next(&self, next: &Signed<Authority>) -> Result<Authority, AuthorityError> {
         let authority = next.read()?;
         if authority.network != Some(self.network) {
             return Err(AuthorityError::Foreign);
@@ -200,12 +218,7 @@ impl Chain {
             return Err(AuthorityError::Sequence { found: authority.version, known });
         }
         authority.check()?;
-        self.current.verify(&next)?;
-        // Its own too: keys that nobody has would lock everybody out.
-        authority.verify(&next)?;
-        self.links.push(next);
-        self.current = authority;
-        Ok(())
+        Ok(authority)
     }
 
     /// The network.

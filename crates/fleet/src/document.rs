@@ -176,6 +176,13 @@ impl Contents {
         self.change_from(None, &|_| true)
     }
 
+    /// What is different since a document, for who may know all.
+    #[must_use]
+    pub fn change_since(&self, before: &Document) -> Change {
+        let (serial, contents) = (before.head.serial, &before.contents);
+        self.change_from(Some(Before { serial, contents, knew: &|_| true }), &|_| true)
+    }
+
     /// These after a change, or what a complete one says.
     ///
     /// # Errors

@@ -99,9 +99,12 @@ impl Statement for Delegated {
 }
 
 /// What both kinds of notices have.
-pub(crate) trait Notice: Statement {
+pub trait Notice: Statement {
+    /// The network that it is of.
     fn network(&self) -> NetworkId;
+    /// Who says so.
     fn site(&self) -> &Name;
+    /// Of two the one with the higher number counts.
     fn number(&self) -> u64;
 }
 

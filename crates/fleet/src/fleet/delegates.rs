@@ -5,7 +5,7 @@ use ipnet::IpNet;
 
 use super::Fleet;
 use crate::authority::Delegate;
-use crate::key::VerifyingKey;
+use crate::key::{Digest, VerifyingKey};
 use crate::line::Line;
 use crate::name::Name;
 use crate::news::Refusal;
@@ -79,6 +79,12 @@ impl Fleet {
         self.delegated.insert(digest, Allowed { signed: lines.signed, by, effect });
         self.judge_notices_again();
         Ok(true)
+    }
+
+    /// Whether what a delegate has signed, of which this is the digest, is in force.
+    #[must_use]
+    pub fn has_delegated(&self, digest: &Digest) -> bool {
+        self.delegated.contains_key(digest)
     }
 
     /// What an authority that is new does not grant any more is gone.

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use crate::authority::{Authority, AuthorityError, Chain, NetworkId};
 use crate::claims::Claims;
-use crate::document::{Contents, Document, Head, Serial};
+use crate::document::{Change, Contents, Document, Head, Serial};
 use crate::key::{Digest, VerifyingKey};
 use crate::name::Name;
 use crate::news::{DocumentNews, Have, News, Refusal, Taken};
@@ -192,6 +192,32 @@ impl Fleet {
             }
             _ => self.check_signatures(&signed, &head)?,
         }
+        self.put_document(signed, head, change)
+    }
+
+    /// What would be known if this was signed by who has to, and nothing of it refused: to show what it would do, and for that
+    /// alone.
+    ///
+    /// # Errors
+    /// If it could not be taken whoever had signed it.
+    pub fn supposing(&self, news: &News) -> Result<Fleet, Refusal> {
+        let mut supposed = self.clone();
+        for authority in &news.authorities {
+            supposed.chain.suppose(authority.clone()).map_err(Refusal::Authority)?;
+        }
+        if let Some(DocumentNews { head: signed, change }) = news.document.clone() {
+            let head = signed.read()?;
+            supposed.put_document(signed, head, change)?;
+        }
+        for lines in &news.delegated {
+            supposed.take_delegated(lines.clone())?;
+        }
+        Ok(supposed)
+    }
+
+    /// Puts a document in the place of the one that is known: its signatures have been verified.
+    fn put_document(&mut self, signed: Signed<Head>, head: Head, change: Change) -> Result<bool, Refusal> {
+        let serial = head.serial;
         let known = self.document.as_deref();
         let before = match change.from {
             Some(from) => {

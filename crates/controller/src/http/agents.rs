@@ -1,0 +1,110 @@
+//! What agents ask. Nobody is believed: questions are signed by a site, applications by who was invited.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::rejection::{JsonRejection, QueryRejection};
+use axum::extract::{Path, Query, State};
+use axum::http::StatusCode;
+use axum::{Extension, response::IntoResponse};
+use fleet::enrolment::{Application, Status};
+use fleet::exchange::{FromController, ToController};
+use fleet::signed::Signed;
+use serde::Deserialize;
+use store::Store;
+
+use super::Shared;
+use super::connections::Place;
+use super::problem::Failed;
+use crate::error::Error;
+
+/// The longest that an answer is held back.
+const LONGEST_WAIT: Duration = fleet::agent::WAIT;
+
+#[derive(Debug, Deserialize)]
+pub(super) struct Wait {
+    /// Seconds.
+    #[serde(default)]
+    wait: u64,
+}
+
+/// News for a site, and from it.
+pub(super) async fn sync<S: Store>(
+    State(site): State<Shared<S>>,
+    Extension(place): Extension<Place>,
+    wait: Result<Query<Wait>, QueryRejection>,
+    request: Result<Json<ToController>, JsonRejection>,
+) -> Result<Json<FromController>, Failed> {
+    if site.strangers.is_over(place) {
+        return Err(Failed::Often);
+    }
+    let answer = sync_inner(&site, wait?.0.wait, request?.0).await;
+    if answer.as_ref().is_err_and(|failed| !matches!(failed, Failed::Not(Error::Unavailable(_)))) {
+        site.strangers.note(place);
+    }
+    answer
+}
+
+async fn sync_inner<S: Store>(
+    site: &Shared<S>,
+    wait: u64,
+    request: ToController,
+) -> Result<Json<FromController>, Failed> {
+    let signed = &request.asking;
+    let asking = signed.read().map_err(|error| Error::Refused(error.to_string()))?;
+    if asking.certificate != site.certificate {
+        return Err(Failed::Forbidden("the question is for another controller".to_owned()));
+    }
+    if !site.challenges.is_good(&asking.challenge) {
+        return Err(Failed::Unbound(site.challenges.give()));
+    }
+    let identity = {
+        let desk = site.controller.desk();
+        let fleet = desk.fleet();
+        let known = fleet.site(&asking.site).filter(|_| asking.network == fleet.network());
+        known.map(|known| known.member.identity)
+    };
+    if !identity.is_some_and(|identity| signed.is_signed_by(identity)) {
+        return Err(Failed::Forbidden("no site of this fleet has signed the question".to_owned()));
+    }
+    site.controller.hear(&asking.site, request.news).await?;
+    let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
+    let answer = site.controller.answer(&asking.site, &asking.question, wait).await;
+    Ok(Json(FromController { answer, challenge: site.challenges.give() }))
+}
+
+/// A site applies.
+pub(super) async fn enrol<S: Store>(
+    State(site): State<Shared<S>>,
+    Extension(place): Extension<Place>,
+    signed: Result<Json<Signed<Application>>, JsonRejection>,
+) -> Result<impl IntoResponse, Failed> {
+    if site.strangers.is_over(place) {
+        return Err(Failed::Often);
+    }
+    match site.controller.apply(signed?.0).await {
+        Ok(status) => Ok((StatusCode::ACCEPTED, Json(status))),
+        Err(error) => {
+            site.strangers.note(place);
+            Err(error.into())
+        }
+    }
+}
+
+/// What became of an application.
+pub(super) async fn status<S: Store>(
+    State(site): State<Shared<S>>,
+    Extension(place): Extension<Place>,
+    Path(id): Path<String>,
+) -> Result<Json<Status>, Failed> {
+    if site.strangers.is_over(place) {
+        return Err(Failed::Often);
+    }
+    match site.controller.status(&id).await {
+        Ok(status) => Ok(Json(status)),
+        Err(error) => {
+            site.strangers.note(place);
+            Err(error.into())
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! HTTP/1.1 and JSON over TLS: for agents, whose requests are signed, and for people, who show a token.
+
+mod agents;
+mod challenge;
+mod connections;
+mod people;
+mod problem;
+mod tls;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::DefaultBodyLimit;
+use axum::routing::{delete, get, post};
+use fleet::key::Digest;
+use store::Store;
+
+use crate::controller::Controller;
+use challenge::Challenges;
+use connections::Strangers;
+
+pub use tls::{Identity, IdentityError};
+
+/// Octets of what a stranger may send.
+const STRANGERS_BODY: usize = 64 * 1024;
+/// Octets of a document with thousands of sites.
+const PUBLISHERS_BODY: usize = 32 * 1024 * 1024;
+
+/// What is served.
+pub(crate) struct Site<S: Store> {
+    controller: Controller<S>,
+    /// The digest of the certificate that it is served with.
+    certificate: Digest,
+    challenges: Challenges,
+    strangers: Strangers,
+}
+
+type Shared<S> = Arc<Site<S>>;
+
+/// A controller's interface, which listens, and does not answer yet.
+pub struct Server<S: Store> {
+    site: Shared<S>,
+    listener: TcpListener,
+    identity: Identity,
+    connections: usize,
+}
+
+impl<S: Store> Server<S> {
+    /// Serves a controller at a listener, with so many connections at the most.
+    ///
+    /// # Errors
+    /// If the kernel has no randomness.
+    pub fn new(
+        controller: Controller<S>,
+        listener: TcpListener,
+        identity: Identity,
+        connections: usize,
+    ) -> Result<Self, crate::Error> {
+        let site = Site {
+            controller,
+            certificate: identity.digest(),
+            challenges: Challenges::new()?,
+            strangers: Strangers::default(),
+        };
+        Ok(Server { site: Arc::new(site), listener, identity, connections })
+    }
+
+    /// Follows the store, and answers, until the listener fails.
+    ///
+    /// # Errors
+    /// If it cannot listen any more.
+    pub async fn serve(self) -> std::io::Result<()> {
+        let controller = self.site.controller.clone();
+        let router = router(self.site);
+        let serving = connections::serve(self.listener, self.identity.acceptor(), router, self.connections);
+        tokio::select! {
+            result = serving => result,
+            () = controller.follow() => Err(std::io::Error::other("the store is followed no more")),
+        }
+    }
+}
+
+/// The description of the interface, which a test compares with the routes.
+pub const OPENAPI: &str = include_str!("openapi.json");
+
+/// All paths, with who may ask for them.
+fn router<S: Store>(site: Shared<S>) -> Router {
+    let strangers = Router::new()
+        .route("/v1/sync", post(agents::sync::<S>))
+        .route("/v1/enrol", post(agents::enrol::<S>))
+        .route("/v1/enrol/{id}", get(agents::status::<S>))
+        .route("/v1/openapi.json", get(people::description))
+        .layer(DefaultBodyLimit::max(STRANGERS_BODY));
+    let people = Router::new()
+        .route("/v1/me", get(people::me::<S>))
+        .route("/v1/fleet", get(people::fleet::<S>))
+        .route("/v1/news", get(people::news::<S>))
+        .route("/v1/sites", get(people::sites::<S>))
+        .route("/v1/documents", get(people::documents::<S>))
+        .route("/v1/documents/{serial}", get(people::document::<S>))
+        .route("/v1/preview", post(people::preview::<S>))
+        .route("/v1/publish", post(people::publish::<S>))
+        .route("/v1/applications", get(people::applications::<S>))
+        .route("/v1/applications/{id}/refuse", post(people::refuse::<S>))
+        .route("/v1/invitations", get(people::invitations::<S>).post(people::invite::<S>))
+        .route("/v1/invitations/{id}", delete(people::uninvite::<S>))
+        .route("/v1/log", get(people::log::<S>))
+        .route("/v1/access", get(people::access::<S>))
+        .layer(DefaultBodyLimit::max(PUBLISHERS_BODY));
+    strangers
+        .merge(people)
+        .fallback(problem::no_such_path)
+        .method_not_allowed_fallback(problem::no_such_path)
+        .with_state(site)
+}
+
+impl Identity {
+    /// The certificate and key of a folder, made if they are not there.
+    ///
+    /// # Errors
+    /// If they cannot be read or made.
+    pub fn of_folder(folder: &Path, names: &[String]) -> Result<Self, IdentityError> {
+        let path = folder.join("tls.pem");
+        match path.exists() {
+            true => Identity::read(&path),
+            false => Identity::make(&path, names),
+        }
+    }
+}

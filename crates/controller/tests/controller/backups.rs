@@ -1,0 +1,59 @@
+//! All of it as one text.
+
+use controller::{Controller, Error, backup, restore};
+use fleet::exchange::Question;
+use fleet::news::Have;
+use store::{Memory, Sqlite};
+
+use crate::scene::*;
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_comes_back_in_another_store() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    let invitation = invite(&one, "kiel", "token").await;
+    one.apply(application(&invitation, "kiel", 2)).await.unwrap();
+    publish(&one, |contents| contents.put(site("kiel", 2))).await.unwrap();
+    one.hear(&name("kiel"), notice(&one.fleet(), "kiel", 5, contact(8))).await.unwrap();
+    let token =
+        controller::access::grant(&store, "root", name("ada"), controller::Role::Viewer, None).await.unwrap();
+    let text = backup(&store).await.unwrap();
+    assert!(!text.contains(&**token));
+
+    let folder = tempfile::tempdir().unwrap();
+    let other = Sqlite::open(folder.path().join("control.db")).unwrap();
+    restore(&other, "root", &text).await.unwrap();
+    let back = Controller::open(other.clone()).await.unwrap();
+    assert_eq!(back.all_news(&Have::default()), one.all_news(&Have::default()));
+    assert_eq!(back.applications().await.unwrap().len(), 1);
+    // The invitation stays used, and positions of before mean nothing.
+    assert!(back.apply(application(&invitation, "kiel", 3)).await.is_err());
+    let since = |one: &Controller<Memory>| {
+        let (one, question) = (one.clone(), Question::default());
+        async move { one.answer(&name("hub"), &question, std::time::Duration::ZERO).await.since.place }
+    };
+    let place = back.answer(&name("hub"), &Question::default(), std::time::Duration::ZERO).await.since.place;
+    assert_ne!(place, since(&one).await);
+    let texts = back.log(1).await.unwrap();
+    let (records, _) = controller::log::verify(None, texts.iter().map(String::as_str)).unwrap();
+    assert_eq!(records.last().unwrap().what.to_string(), "restored from a backup");
+    assert!(matches!(restore(&other, "root", &text).await, Err(Error::Refused(_))), "it is not empty");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_backup_is_refused() {
+    let store = Memory::new();
+    network(&store).await;
+    let text = backup(&store).await.unwrap();
+    let empty = || Memory::new();
+    for length in [0, 1, 30, text.len() / 2, text.len() - 1] {
+        assert!(restore(&empty(), "root", &text[..length]).await.is_err(), "{length}");
+    }
+    let changed = text.replacen("fleet/head", "fleet/heat", 1);
+    assert!(restore(&empty(), "root", &changed).await.unwrap_err().to_string().contains("changed"));
+    let later = text.replacen("backup 1", "backup 9", 1);
+    let body = &later[..later.trim_end().rfind('\n').unwrap() + 1];
+    let later = format!("{body}{}\n", fleet::key::Digest::of(body.as_bytes()));
+    let why = restore(&empty(), "root", &later).await.unwrap_err().to_string();
+    assert!(why.contains("backup 9"), "{why}");
+}

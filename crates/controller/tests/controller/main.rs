@@ -1,0 +1,10 @@
+//! Stories of controllers: what they keep, what they refuse, and what they cannot do.
+
+mod attacks;
+mod backups;
+mod enrolling;
+mod faults;
+mod http;
+mod publishing;
+mod scene;
+mod waiting;
