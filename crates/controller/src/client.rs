@@ -126,7 +126,10 @@ impl Client {
     fn read<A: DeserializeOwned>(&self, status: StatusCode, text: &[u8]) -> Result<A, ClientError> {
         if !status.is_success() {
             let problem = serde_json::from_slice::<Problem>(text);
-            let error = problem.map_or_else(|_| String::from_utf8_lossy(text).into_owned(), |one| one.error);
+            let error: String =
+                problem.map_or_else(|_| String::from_utf8_lossy(text).into_owned(), |one| one.error);
+            // Whoever it is, it does not draw on a terminal.
+            let error = error.chars().filter(|c| !c.is_control()).collect();
             return Err(ClientError::Refused { status, error });
         }
         serde_json::from_slice(text).map_err(|error| self.unreachable(&error))

@@ -13,7 +13,7 @@
 //! | `access`, `log` | who may ask; what was done, each record with the digest of the one before |
 //! | `backup`, `preview`, `past` | all of it as one text; what a change would do; what it did |
 //! | `http`, `client` | how it is asked, and by whom |
-//! | `open` | which store |
+//! | `open`, `executor` | which store; where futures run |
 //!
 //! Invariants:
 //! - What was acknowledged was committed, in one commit with the record in the log that tells it.
@@ -29,6 +29,7 @@ mod client;
 mod controller;
 mod enrol;
 mod error;
+mod executor;
 mod http;
 mod keys;
 mod load;
@@ -45,6 +46,7 @@ pub use client::{Client, ClientError};
 pub use controller::{Controller, Figures};
 pub use enrol::{Invited, Waiting};
 pub use error::Error;
+pub use executor::{block_on, block_on_many};
 pub use http::{Identity, IdentityError, OPENAPI, Server};
 pub use open::{Job, NoStore, with_store};
 pub use preview::{Gateway, Preview};

@@ -19,8 +19,9 @@ use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
-    agent, check, completion, doctor, down, event_lines, firewall, import_classic, ipsec, key, manual,
-    metrics, page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status, tunnel_keys,
+    agent, check, completion, doctor, down, event_lines, firewall, fleet_control, import_classic, ipsec, key,
+    manual, metrics, page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status,
+    tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -197,6 +198,8 @@ enum Command {
     },
     /// Associations and policies of a host with IPsec, in the language of setkey(8)
     Key(key::KeyCommand),
+    #[command(subcommand)]
+    Control(Box<fleet_control::ControlCommand>),
     Init(setup::InitOptions),
     Invite(setup::InviteOptions),
     Join(setup::JoinOptions),
@@ -431,6 +434,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
             import_classic::run(&ini, &users, &ethers, &profiles)?;
         }
         Command::Key(command) => return command.run(),
+        Command::Control(command) => command.run()?,
         Command::Init(options) => setup::init(&options)?,
         Command::Invite(options) => setup::invite(&options)?,
         Command::Join(options) => setup::join(&options)?,

@@ -42,6 +42,7 @@ mod event_lines;
 mod failure;
 mod firewall;
 mod fit;
+mod fleet_control;
 mod import_classic;
 mod ipsec;
 mod key;

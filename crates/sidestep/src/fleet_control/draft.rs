@@ -42,7 +42,8 @@ impl Draft {
         take_over(fleet, &mut contents);
         change(&mut contents)?;
         contents.check()?;
-        let version = authority.as_ref().map_or(fleet.chain().current().version, |authority| authority.version);
+        let version =
+            authority.as_ref().map_or(fleet.chain().current().version, |authority| authority.version);
         let head = Head {
             network: fleet.network(),
             authority: version,
@@ -65,7 +66,10 @@ impl Draft {
     /// Reads one, and verifies what it says is in force.
     pub(super) fn read(path: &Path) -> Result<(Self, Fleet), Failure> {
         let draft: Draft = serde_json::from_str(&read(path)?).map_err(|error| {
-            Failure::Message(format!("{}: this is no draft of `sidestep control draft`: {error}", path.display()))
+            Failure::Message(format!(
+                "{}: this is no draft of `sidestep control draft`: {error}",
+                path.display()
+            ))
         })?;
         let fleet = verified(draft.network, draft.before.clone())?;
         Ok((draft, fleet))
@@ -108,7 +112,8 @@ impl Draft {
 
 /// What delegates have allowed and sites have said of themselves stands in the next document.
 fn take_over(fleet: &Fleet, contents: &mut Contents) {
-    let added: Vec<_> = fleet.sites().into_iter().filter(|(name, _)| !contents.sites().contains_key(*name)).collect();
+    let added: Vec<_> =
+        fleet.sites().into_iter().filter(|(name, _)| !contents.sites().contains_key(*name)).collect();
     for (_, site) in added {
         if let Some(contact) = site.contact {
             contents.put(fleet::site::Site::new(site.member.into_owned(), contact.clone()));

@@ -44,10 +44,12 @@ impl Folder {
     pub(super) fn read(folder: &Path) -> Result<Self, Failure> {
         let path = folder.join(NETWORK);
         let text = read(&path).map_err(|failure| {
-            Failure::Message(format!("{failure}: `sidestep control init` makes one, or copy it from where it is"))
+            Failure::Message(format!(
+                "{failure}: `sidestep control init` makes one, or copy it from where it is"
+            ))
         })?;
-        let network: Network =
-            toml::from_str(&text).map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
+        let network: Network = toml::from_str(&text)
+            .map_err(|error| Failure::Message(format!("{}: {error}", path.display())))?;
         let access = folder.join(ACCESS);
         let token = if access.exists() { Some(read_secret(&access)?) } else { None };
         Ok(Folder { network, token })
@@ -78,7 +80,11 @@ impl Folder {
     }
 
     /// Sends something.
-    pub(super) async fn post<A: DeserializeOwned>(&self, path: &str, body: &impl Serialize) -> Result<A, Failure> {
+    pub(super) async fn post<A: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<A, Failure> {
         self.ask(async |client: Client| client.post(path, body).await).await
     }
 

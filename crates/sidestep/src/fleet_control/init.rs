@@ -11,7 +11,7 @@ use fleet::authority::{Administrator, Authority, Chain};
 use fleet::document::{Contents, Head, Serial};
 use fleet::name::Name;
 use fleet::news::{DocumentNews, News};
-use fleet::settings::{Controller, Policy, Settings};
+use fleet::settings::{Controller, Settings};
 use fleet::signed::Signed;
 use store::Store;
 use zeroize::Zeroizing;
@@ -31,7 +31,7 @@ use crate::terminal::print;
   sidestep control init --outside control.example.net:4160
   sidestep control init --dir ~/fleet --outside [2001:db8::1]:4160 --administrator ada --policy policy.toml
   sidestep control init --store etcd://10.0.0.1:2379,10.0.0.2:2379 --outside c1.example.net:4160")]
-pub(super) struct InitOptions {
+pub(crate) struct InitOptions {
     #[command(flatten)]
     folder: super::FolderOption,
     /// Where sites reach the controller over the Internet, to enrol and to recover
@@ -46,7 +46,7 @@ pub(super) struct InitOptions {
     /// The administrator's name
     #[arg(long, value_name = "NAME", default_value = "admin")]
     administrator: Name,
-    /// Rules for a start; without them sites of the role `hub` have tunnels with each other and with those of the role `spoke`
+    /// Rules for a start, as `control policy` prints them; without, sites of the role `hub` have tunnels with each other and with those of the role `spoke`
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
     /// Where the controller keeps its state, by default control.db in the folder
@@ -56,9 +56,8 @@ pub(super) struct InitOptions {
 
 /// The rules of most fleets.
 const USUAL: &str = r#"
-link = [
-    { between = { roles = ["hub"] }, and = { roles = ["hub", "spoke"] } },
-]
+[policy]
+link = [{ between = { roles = ["hub"] }, and = { roles = ["hub", "spoke"] } }]
 relay = [{ roles = ["hub"] }]
 "#;
 
@@ -85,8 +84,8 @@ impl InitOptions {
         if folder.join(NETWORK).exists() {
             return Err(Failure::Message(format!("{}: there is a fleet already", folder.display())));
         }
-        let policy = match &self.policy {
-            Some(path) => policy_of(path)?,
+        let mut settings = match &self.policy {
+            Some(path) => settings_of(path)?,
             None => toml::from_str(USUAL)?,
         };
         check_place(&self.outside)?;
@@ -97,7 +96,8 @@ impl InitOptions {
             outside: Some(self.outside.clone()),
             certificate: identity.digest(),
         };
-        let settings = Settings { policy, controllers: vec![place.clone()] };
+        settings.controllers.retain(|other| other.name != place.name);
+        settings.controllers.push(place.clone());
         let key_file = folder.join("administrator.key");
         let key = make_key(&key_file)?;
         let authority = Authority {
@@ -140,14 +140,16 @@ impl InitOptions {
     }
 }
 
-/// Rules from a file.
-pub(super) fn policy_of(path: &Path) -> Result<Policy, Failure> {
+/// Rules, and where controllers are, from a file.
+pub(super) fn settings_of(path: &Path) -> Result<Settings, Failure> {
     toml::from_str(&read(path)?).map_err(|error| Failure::Message(format!("{}: {error}", path.display())))
 }
 
 fn check_place(place: &str) -> Result<(), Failure> {
     let is_good = place.rsplit_once(':').is_some_and(|(host, port)| {
-        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) && (!host.contains(':') || host.starts_with('['))
+        !host.is_empty()
+            && port.parse::<u16>().is_ok_and(|port| port > 0)
+            && (!host.contains(':') || host.starts_with('['))
     });
     match is_good {
         true => Ok(()),

@@ -1,0 +1,79 @@
+//! `sidestep control`: a fleet's controllers, and the hands of its administrators.
+
+mod change;
+mod draft;
+mod folder;
+mod init;
+mod invite;
+mod local;
+mod show;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+
+use crate::failure::Failure;
+
+/// Run a fleet's controller, and decide who is a member of the fleet
+///
+/// Administrators sign, on their own machines; controllers keep what they have signed, and tell it to sites. A controller can
+/// neither let a site in, nor bring an old state back.
+#[derive(Debug, Subcommand)]
+#[command(after_help = "Examples:
+  sidestep control init --outside control.example.net:4160     a fleet, and its first controller
+  sidestep control up                                          run it
+  sidestep control invite --site kiel --expires 1h             for `sidestep enroll` there
+  sidestep control approve kiel                                let it in")]
+pub(crate) enum ControlCommand {
+    Init(init::InitOptions),
+    Up(local::UpOptions),
+    Invite(invite::InviteOptions),
+    Applications(invite::ApplicationsOptions),
+    Approve(change::ApproveOptions),
+    Refuse(invite::RefuseOptions),
+    Revoke(change::RevokeOptions),
+    Policy(change::PolicyOptions),
+    Authority(change::AuthorityOptions),
+    Draft(change::DraftOptions),
+    Sign(change::SignOptions),
+    Publish(change::PublishOptions),
+    Sites(show::SitesOptions),
+    Log(show::LogOptions),
+    Token(local::TokenOptions),
+    Certificate(local::CertificateOptions),
+    Backup(local::BackupOptions),
+    Restore(local::RestoreOptions),
+}
+
+/// Where a fleet is administered from.
+#[derive(Debug, Args)]
+struct FolderOption {
+    /// Folder with what says which fleet, what lets you in, and at a controller its certificate and its store
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/sidestep-control")]
+    dir: PathBuf,
+}
+
+impl ControlCommand {
+    pub(crate) fn run(self) -> Result<(), Failure> {
+        match self {
+            ControlCommand::Init(options) => options.run(),
+            ControlCommand::Up(options) => options.run(),
+            ControlCommand::Invite(options) => options.run(),
+            ControlCommand::Applications(options) => options.run(),
+            ControlCommand::Approve(options) => options.run(),
+            ControlCommand::Refuse(options) => options.run(),
+            ControlCommand::Revoke(options) => options.run(),
+            ControlCommand::Policy(options) => options.run(),
+            ControlCommand::Authority(options) => options.run(),
+            ControlCommand::Draft(options) => options.run(),
+            ControlCommand::Sign(options) => options.run(),
+            ControlCommand::Publish(options) => options.run(),
+            ControlCommand::Sites(options) => options.run(),
+            ControlCommand::Log(options) => options.run(),
+            ControlCommand::Token(options) => options.run(),
+            ControlCommand::Certificate(options) => options.run(),
+            ControlCommand::Backup(options) => options.run(),
+            ControlCommand::Restore(options) => options.run(),
+        }
+    }
+}
