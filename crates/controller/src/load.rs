@@ -38,6 +38,7 @@ pub(crate) struct Loaded {
 pub(crate) async fn load<S: Store>(store: &S, with_history: bool) -> Result<Loaded, Error> {
     let place = store.get(&keys::place()).await?;
     let place: u64 = records::read(&place.ok_or_else(no_network)?)?;
+    check_schema(store).await?;
     let listing = store.list(&keys::fleet()).await?;
     let mut authorities: Vec<Signed<Authority>> = Vec::new();
     let mut documents: BTreeMap<Serial, StoredDocument> = BTreeMap::new();
@@ -73,6 +74,19 @@ pub(crate) async fn load<S: Store>(store: &S, with_history: bool) -> Result<Load
         take(&mut desk, news_of(entry)?, entry.revision);
     }
     Ok(Loaded { desk, revision: listing.revision, head, documents })
+}
+
+/// Refuses what a later version has written. There is one form so far; what brings an older one up to date goes here.
+async fn check_schema<S: Store>(store: &S) -> Result<(), Error> {
+    let schema = store.get(&keys::schema()).await?.map(|entry| entry.value).unwrap_or_default();
+    match schema == records::SCHEMA.as_bytes() {
+        true => Ok(()),
+        false => Err(Error::Broken(format!(
+            "its schema is {:?}, and this version of sidestep knows {}",
+            String::from_utf8_lossy(&schema),
+            records::SCHEMA
+        ))),
+    }
 }
 
 fn no_network() -> Error {

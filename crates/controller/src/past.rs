@@ -34,7 +34,7 @@ impl<S: Store> Controller<S> {
         // Of the first one that is kept everything is new.
         let before = self.at(Serial(serial.0.saturating_sub(1))).await?;
         let before = before.unwrap_or_else(|| Fleet::new(after.chain().clone()));
-        Ok((head, Preview::between(&before, &after)))
+        Ok((head, Preview::computed(before, after).await?))
     }
 
     /// The fleet as a document had it, without what sites have said of themselves.

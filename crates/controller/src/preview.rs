@@ -9,6 +9,8 @@ use fleet::plan::{Plan, PlannedPeer};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
+use crate::error::Error;
+
 /// How many gateways a text tells of: more are counted.
 const MOST: usize = 20;
 
@@ -61,10 +63,10 @@ impl Preview {
             match old.get(&name) {
                 None => preview.added.push(name),
                 Some(was) if !was.member.is_revoked() && site.member.is_revoked() => {
-                    preview.revoked.push(name)
+                    preview.revoked.push(name);
                 }
                 Some(was) if was.member != site.member || was.contact != site.contact => {
-                    preview.changed.push(name)
+                    preview.changed.push(name);
                 }
                 Some(_) => {}
             }
@@ -79,6 +81,12 @@ impl Preview {
             }
         }
         preview
+    }
+
+    /// The same beside what is answered meanwhile: it takes a while with thousands of sites.
+    pub(crate) async fn computed(before: Fleet, after: Fleet) -> Result<Preview, Error> {
+        let computing = tokio::task::spawn_blocking(move || Preview::between(&before, &after));
+        computing.await.map_err(|error| Error::Unavailable(error.to_string()))
     }
 
     /// Whether nothing is different.

@@ -167,7 +167,7 @@ impl fmt::Display for What {
             What::Published { serial, authority, .. } => {
                 write!(f, "published document {} (authority {authority})", serial.0)
             }
-            What::Delegated { acts } => write!(f, "handed in {} acts of a delegate", acts.len()),
+            What::Delegated { acts } => write!(f, "handed in what a delegate has signed ({})", acts.len()),
             What::Invited { token, site, .. } => {
                 let site = site.as_ref().map_or("any site", Name::as_str);
                 write!(f, "invited {site} (token {})", short(token))

@@ -12,10 +12,11 @@ use fleet::exchange::{FromController, ToController};
 use fleet::signed::Signed;
 use serde::Deserialize;
 use store::Store;
+use tracing::warn;
 
-use super::Shared;
 use super::connections::Place;
 use super::problem::Failed;
+use super::served::Shared;
 use crate::error::Error;
 
 /// The longest that an answer is held back.
@@ -67,7 +68,11 @@ async fn sync_inner<S: Store>(
     if !identity.is_some_and(|identity| signed.is_signed_by(identity)) {
         return Err(Failed::Forbidden("no site of this fleet has signed the question".to_owned()));
     }
-    site.controller.hear(&asking.site, request.news).await?;
+    match site.controller.hear(&asking.site, request.news).await {
+        // What it may not say does not keep it from hearing.
+        Err(Error::Refused(why)) => warn!("{}: {why}", asking.site),
+        heard => heard?,
+    }
     let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
     let answer = site.controller.answer(&asking.site, &asking.question, wait).await;
     Ok(Json(FromController { answer, challenge: site.challenges.give() }))

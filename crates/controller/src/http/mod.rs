@@ -5,39 +5,29 @@ mod challenge;
 mod connections;
 mod people;
 mod problem;
+mod served;
 mod tls;
 
 use std::net::TcpListener;
-use std::path::Path;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::DefaultBodyLimit;
 use axum::routing::{delete, get, post};
-use fleet::key::Digest;
 use store::Store;
 
 use crate::controller::Controller;
 use challenge::Challenges;
 use connections::Strangers;
+use served::{Shared, Site};
 
+pub use people::OPENAPI;
 pub use tls::{Identity, IdentityError};
 
 /// Octets of what a stranger may send.
 const STRANGERS_BODY: usize = 64 * 1024;
 /// Octets of a document with thousands of sites.
 const PUBLISHERS_BODY: usize = 32 * 1024 * 1024;
-
-/// What is served.
-pub(crate) struct Site<S: Store> {
-    controller: Controller<S>,
-    /// The digest of the certificate that it is served with.
-    certificate: Digest,
-    challenges: Challenges,
-    strangers: Strangers,
-}
-
-type Shared<S> = Arc<Site<S>>;
 
 /// A controller's interface, which listens, and does not answer yet.
 pub struct Server<S: Store> {
@@ -82,9 +72,6 @@ impl<S: Store> Server<S> {
     }
 }
 
-/// The description of the interface, which a test compares with the routes.
-pub const OPENAPI: &str = include_str!("openapi.json");
-
 /// All paths, with who may ask for them.
 fn router<S: Store>(site: Shared<S>) -> Router {
     let strangers = Router::new()
@@ -114,18 +101,4 @@ fn router<S: Store>(site: Shared<S>) -> Router {
         .fallback(problem::no_such_path)
         .method_not_allowed_fallback(problem::no_such_path)
         .with_state(site)
-}
-
-impl Identity {
-    /// The certificate and key of a folder, made if they are not there.
-    ///
-    /// # Errors
-    /// If they cannot be read or made.
-    pub fn of_folder(folder: &Path, names: &[String]) -> Result<Self, IdentityError> {
-        let path = folder.join("tls.pem");
-        match path.exists() {
-            true => Identity::read(&path),
-            false => Identity::make(&path, names),
-        }
-    }
 }

@@ -19,13 +19,16 @@ use store::Store;
 
 use super::connections::Place;
 use super::problem::Failed;
-use super::{OPENAPI, Shared};
+use super::served::Shared;
 use crate::access;
 use crate::controller::Figures;
 use crate::enrol::{Invited, Waiting};
 use crate::error::Error;
 use crate::preview::Preview;
 use crate::records::{Access, Role};
+
+/// The description of the interface, which a test compares with the routes.
+pub const OPENAPI: &str = include_str!("openapi.json");
 
 /// Somebody who has shown a token.
 pub(super) struct Person(Access);
@@ -35,9 +38,10 @@ impl Person {
     fn may(&self, role: Role) -> Result<String, Failed> {
         match self.0.role >= role {
             true => Ok(self.0.name.to_string()),
-            false => {
-                Err(Failed::Forbidden(format!("{} is a {}: that takes a {role}", self.0.name, self.0.role)))
-            }
+            false => Err(Failed::Forbidden(format!(
+                "{} is only a {}: that takes {role}",
+                self.0.name, self.0.role
+            ))),
         }
     }
 }
@@ -170,7 +174,7 @@ pub(super) async fn preview<S: Store>(
     let mut after = before.clone();
     match after.take(news?.0).refused.first() {
         Some(refusal) => Err(Error::Refused(refusal.to_string()).into()),
-        None => Ok(Json(Preview::between(&before, &after))),
+        None => Ok(Json(Preview::computed(before, after).await?)),
     }
 }
 

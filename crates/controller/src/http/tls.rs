@@ -46,6 +46,18 @@ pub enum IdentityError {
 }
 
 impl Identity {
+    /// The certificate and key of a folder, made if they are not there.
+    ///
+    /// # Errors
+    /// If they cannot be read or made.
+    pub fn of_folder(folder: &Path, names: &[String]) -> Result<Self, IdentityError> {
+        let path = folder.join("tls.pem");
+        match path.exists() {
+            true => Identity::read(&path),
+            false => Identity::make(&path, names),
+        }
+    }
+
     /// Reads certificate and key out of one file in PEM.
     ///
     /// # Errors

@@ -57,3 +57,37 @@ async fn what_is_no_backup_is_refused() {
     let why = restore(&empty(), "root", &later).await.unwrap_err().to_string();
     assert!(why.contains("backup 9"), "{why}");
 }
+
+/// What a version that was released has written is read by all later ones: `tests/schemas` has a backup of each schema.
+#[tokio::test]
+async fn backups_of_every_schema_come_back() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/schemas");
+    let mut count = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+        let store = Memory::new();
+        restore(&store, "root", &text).await.unwrap();
+        let back = controller(&store).await;
+        assert_eq!(back.fleet().sites().len(), 2);
+        assert!(back.fleet().sites().into_values().all(|site| site.member.is_revoked()));
+        assert_eq!(back.serial().unwrap().0, 4);
+        let texts = back.log(1).await.unwrap();
+        let (records, _) = controller::log::verify(None, texts.iter().map(String::as_str)).unwrap();
+        assert_eq!(records.len(), 12);
+        assert_eq!(back.documents().await.unwrap().len(), 4);
+        // One that the administrator let in, and one that a delegate had.
+        assert_eq!(back.past(fleet::document::Serial(3)).await.unwrap().1.added.len(), 2);
+        count += 1;
+    }
+    assert_eq!(count, 1);
+}
+
+#[tokio::test]
+async fn what_a_later_version_has_written_is_left_alone() {
+    let store = Memory::new();
+    network(&store).await;
+    let schema = store::Key::new("schema").unwrap();
+    store::Store::commit(&store, &store::Commit::new().put(schema, "9")).await.unwrap();
+    let why = Controller::open(store.clone()).await.err().unwrap();
+    assert!(why.to_string().contains("its schema is \"9\""), "{why}");
+}

@@ -14,14 +14,12 @@ use fleet::key::SigningKey;
 use fleet::name::Name;
 use fleet::news::News;
 use fleet::notice::{Act, Delegated, DelegatedLines};
-use fleet::settings::Settings;
 use fleet::signed::Signed;
 use fleet::site::Site;
 
-use super::FolderOption;
 use super::draft::{Draft, now};
-use super::folder::{Folder, read, run, signing_key};
-use super::init::settings_of;
+use super::folder::{Folder, FolderOption, KEY, make_key, read, run, signing_key};
+use super::rules::{settings_of, text_of};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -32,9 +30,9 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Who signs, and whether he is asked.
 #[derive(Debug, Args)]
 pub(super) struct Signing {
-    /// The administrator's key; by default administrator.key in the folder
-    #[arg(long, value_name = "FILE")]
-    key: Option<PathBuf>,
+    /// The administrator's key
+    #[arg(long, value_name = "FILE", default_value = KEY)]
+    key: PathBuf,
     /// Sign without being asked
     #[arg(long)]
     yes: bool,
@@ -182,6 +180,23 @@ enum What {
     },
 }
 
+/// Make a key that signs: of another administrator, or of a delegate
+///
+/// Only its public half, which is printed, goes to others: into what `control authority` takes.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  sidestep control key ben.key\n  sidestep control key robot.key")]
+pub(crate) struct KeyOptions {
+    /// The file for it, which is not there yet; of one that is there the public half is printed
+    file: PathBuf,
+}
+
+impl KeyOptions {
+    pub(super) fn run(self) -> Result<(), Failure> {
+        let key = if self.file.exists() { signing_key(&self.file)? } else { make_key(&self.file)? };
+        print(format_args!("{}\n", key.public()))
+    }
+}
+
 /// Sign a draft, also without a network
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sidestep control sign kiel.draft --key ada.key")]
@@ -213,7 +228,7 @@ impl ApproveOptions {
             return run(async {
                 let (fleet, before) = folder.fleet().await?;
                 let draft = approve(&folder, &fleet, before, &self.applicants).await?;
-                self.signing.finish(&folder, &self.folder.dir, &fleet, draft).await
+                self.signing.finish(&folder, &fleet, draft).await
             });
         };
         let key = signing_key(path)?;
@@ -237,7 +252,8 @@ impl ApproveOptions {
             let site = Site::new(application.member, application.contact);
             let act =
                 Act::Add { member: Box::new(site.member.value().clone()), contact: *site.contact.digest() };
-            match delegate(folder, &fleet, key, act, &site, self.signing.yes || self.watch).await {
+            let contact = site.contact.text().map(str::to_owned);
+            match delegate(folder, &fleet, key, act, contact, self.signing.yes || self.watch).await {
                 Ok(now) => fleet = now,
                 Err(failure) => refused.push(format!("{name}: {failure}")),
             }
@@ -246,20 +262,16 @@ impl ApproveOptions {
     }
 }
 
-/// Signs as a delegate, and publishes; answers the fleet with it.
+/// Signs as a delegate, and publishes; answers the fleet with it. `contact`: the line of how a new site is met.
 async fn delegate(
     folder: &Folder,
     fleet: &Fleet,
     key: &SigningKey,
     act: Act,
-    site: &Site,
+    contact: Option<String>,
     yes: bool,
 ) -> Result<Fleet, Failure> {
     let serial = fleet.serial().ok_or_else(|| Failure::Message("there is no document".to_owned()))?;
-    let contact = match act {
-        Act::Add { .. } => site.contact.text().map(str::to_owned),
-        Act::Revoke { .. } => None,
-    };
     let signed = Signed::new(&Delegated { network: fleet.network(), serial, act }, [key]);
     let news = News { delegated: vec![DelegatedLines { signed, contact }], ..News::default() };
     let mut after = fleet.clone();
@@ -365,7 +377,7 @@ fn leave(contents: &mut Contents, name: &Name, remove: bool, since: u64) -> Resu
 }
 
 fn policy(fleet: &Fleet, before: News, file: &Path) -> Result<Draft, Failure> {
-    let settings = settings_of(file)?;
+    let settings = settings_of(Some(file))?;
     if settings.controllers.is_empty() {
         return Err(Failure::Message(format!(
             "{}: there is no [[controller]]: no site could ask any",
@@ -394,14 +406,12 @@ impl RevokeOptions {
             let (mut fleet, before) = folder.fleet().await?;
             let Some(path) = &self.delegate_key else {
                 let draft = revoke(&fleet, before, &self.leavers)?;
-                return self.signing.finish(&folder, &self.folder.dir, &fleet, draft).await;
+                return self.signing.finish(&folder, &fleet, draft).await;
             };
             let key = signing_key(path)?;
             for name in &self.leavers.sites {
-                let site = fleet.document().and_then(|document| document.contents.sites().get(name)).cloned();
-                let site = site.ok_or_else(|| Failure::Message(format!("there is no site {name}")))?;
                 let act = Act::Revoke { site: name.clone(), since: now() };
-                fleet = delegate(&folder, &fleet, &key, act, &site, self.signing.yes).await?;
+                fleet = delegate(&folder, &fleet, &key, act, None, self.signing.yes).await?;
             }
             Ok(())
         })
@@ -414,13 +424,10 @@ impl PolicyOptions {
         run(async {
             let (fleet, before) = folder.fleet().await?;
             match &self.file {
-                None => {
-                    let settings: Settings = fleet.settings().cloned().unwrap_or_default();
-                    print(toml::to_string(&settings)?)
-                }
+                None => print(text_of(fleet.settings().cloned().unwrap_or_default())?),
                 Some(file) => {
                     let draft = policy(&fleet, before, file)?;
-                    self.signing.finish(&folder, &self.folder.dir, &fleet, draft).await
+                    self.signing.finish(&folder, &fleet, draft).await
                 }
             }
         })
@@ -436,7 +443,7 @@ impl AuthorityOptions {
                 None => print(toml::to_string(fleet.chain().current())?),
                 Some(file) => {
                     let draft = authority(&fleet, before, file)?;
-                    self.signing.finish(&folder, &self.folder.dir, &fleet, draft).await
+                    self.signing.finish(&folder, &fleet, draft).await
                 }
             }
         })
@@ -489,14 +496,8 @@ impl PublishOptions {
 
 impl Signing {
     /// Shows a draft, asks, signs and publishes.
-    async fn finish(
-        &self,
-        folder: &Folder,
-        dir: &Path,
-        fleet: &Fleet,
-        mut draft: Draft,
-    ) -> Result<(), Failure> {
-        let path = self.key.clone().unwrap_or_else(|| dir.join("administrator.key"));
+    async fn finish(&self, folder: &Folder, fleet: &Fleet, mut draft: Draft) -> Result<(), Failure> {
+        let path = &self.key;
         if !path.exists() {
             let why = format!(
                 "{}: there is no key: name it with --key, or write a draft and sign it where the key is \
@@ -505,7 +506,7 @@ impl Signing {
             );
             return Err(Failure::Message(why));
         }
-        let key = signing_key(&path)?;
+        let key = signing_key(path)?;
         show_and_ask(&draft.preview(fleet)?, self.yes)?;
         draft.sign(fleet, &key)?;
         if let Some(why) = draft.lacks(fleet) {

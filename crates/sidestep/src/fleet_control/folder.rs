@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use clap::Args;
 use controller::{Client, ClientError};
 use fleet::authority::{Chain, NetworkId};
 use fleet::fleet::Fleet;
@@ -15,12 +16,25 @@ use zeroize::Zeroizing;
 use crate::failure::Failure;
 use crate::peer::write_new;
 
+/// The folder of the service, and whose that is.
+const SERVICE: &str = "/var/lib/sidestep-control";
+const USER: &str = "sidestep-control";
 /// The file that says which network, and where its controllers are.
 pub(super) const NETWORK: &str = "network.toml";
 /// The file with the token.
 pub(super) const ACCESS: &str = "access";
+/// An administrator's key, where he works: never in a controller's folder.
+pub(super) const KEY: &str = "sidestep-administrator.key";
 /// The file of the store.
 pub(super) const STORE: &str = "control.db";
+
+/// Where a fleet is administered from.
+#[derive(Debug, Args)]
+pub(super) struct FolderOption {
+    /// Folder with what says which fleet, what lets you in, and at a controller its certificate and its store
+    #[arg(long, value_name = "DIR", default_value = SERVICE, global = true)]
+    pub(super) dir: PathBuf,
+}
 
 /// A fleet, as who administers it knows it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -120,6 +134,14 @@ pub(super) fn make_key(path: &Path) -> Result<SigningKey, Failure> {
     let text = Zeroizing::new(format!("{}\n", *key.to_text()));
     write_new(path, &text)?;
     Ok(key)
+}
+
+/// Gives what was made in the service's folder to the service.
+pub(super) fn give_to_service(folder: &Path) -> Result<(), Failure> {
+    if folder == Path::new(SERVICE) {
+        linux::file::give_away(folder, USER)?;
+    }
+    Ok(())
 }
 
 /// What is in a file.

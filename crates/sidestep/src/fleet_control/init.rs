@@ -3,7 +3,7 @@
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use controller::{Identity, Job, Role, access, begin, with_store};
@@ -11,29 +11,30 @@ use fleet::authority::{Administrator, Authority, Chain};
 use fleet::document::{Contents, Head, Serial};
 use fleet::name::Name;
 use fleet::news::{DocumentNews, News};
-use fleet::settings::{Controller, Settings};
+use fleet::settings::Controller;
 use fleet::signed::Signed;
 use store::Store;
 use zeroize::Zeroizing;
 
 use super::draft::now;
-use super::folder::{ACCESS, NETWORK, Network, make_key, read, run, store_of};
+use super::folder::{ACCESS, FolderOption, KEY, NETWORK, Network, give_to_service, make_key, run, store_of};
+use super::rules::settings_of;
 use crate::failure::Failure;
 use crate::peer::write_new;
 use crate::terminal::print;
 
 /// Begin a fleet: an administrator's key, a controller's certificate, and the first document
 ///
-/// The administrator's key decides who is a member. Move it to a machine that is no controller: whoever has it has the fleet, and
-/// without it nothing can be changed any more. Rules and more administrators come with `control policy` and `control authority`.
+/// The administrator's key, which is written where this is run, decides who is a member. Move it to a machine that is no
+/// controller: whoever has it has the fleet, and without it nothing can be changed any more. Rules and more administrators come with
+/// `control policy` and `control authority`.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sidestep control init --outside control.example.net:4160
-  sidestep control init --dir ~/fleet --outside [2001:db8::1]:4160 --administrator ada --policy policy.toml
-  sidestep control init --store etcd://10.0.0.1:2379,10.0.0.2:2379 --outside c1.example.net:4160")]
+  sidestep control init --dir ~/fleet --key /media/usb/ada.key --outside [2001:db8::1]:4160 --administrator ada --policy policy.toml")]
 pub(crate) struct InitOptions {
     #[command(flatten)]
-    folder: super::FolderOption,
+    folder: FolderOption,
     /// Where sites reach the controller over the Internet, to enrol and to recover
     #[arg(long, value_name = "HOST:PORT")]
     outside: String,
@@ -43,6 +44,9 @@ pub(crate) struct InitOptions {
     /// The controller's name
     #[arg(long, value_name = "NAME", default_value = "control-1")]
     name: Name,
+    /// The file for the administrator's key: where no controller runs, or soon moved there
+    #[arg(long, value_name = "FILE", default_value = KEY)]
+    key: PathBuf,
     /// The administrator's name
     #[arg(long, value_name = "NAME", default_value = "admin")]
     administrator: Name,
@@ -53,13 +57,6 @@ pub(crate) struct InitOptions {
     #[arg(long, value_name = "PLACE")]
     store: Option<String>,
 }
-
-/// The rules of most fleets.
-const USUAL: &str = r#"
-[policy]
-link = [{ between = { roles = ["hub"] }, and = { roles = ["hub", "spoke"] } }]
-relay = [{ roles = ["hub"] }]
-"#;
 
 struct Begin {
     news: News,
@@ -84,10 +81,7 @@ impl InitOptions {
         if folder.join(NETWORK).exists() {
             return Err(Failure::Message(format!("{}: there is a fleet already", folder.display())));
         }
-        let mut settings = match &self.policy {
-            Some(path) => settings_of(path)?,
-            None => toml::from_str(USUAL)?,
-        };
+        let mut settings = settings_of(self.policy.as_deref())?;
         check_place(&self.outside)?;
         let identity = Identity::of_folder(folder, &[host(&self.outside).to_owned()])?;
         let place = Controller {
@@ -98,8 +92,8 @@ impl InitOptions {
         };
         settings.controllers.retain(|other| other.name != place.name);
         settings.controllers.push(place.clone());
-        let key_file = folder.join("administrator.key");
-        let key = make_key(&key_file)?;
+        let key_file = &self.key;
+        let key = make_key(key_file)?;
         let authority = Authority {
             version: 1,
             network: None,
@@ -124,10 +118,11 @@ impl InitOptions {
         let job = Begin { news, administrator: self.administrator.clone() };
         let begun = run(async { with_store(&store, job).await? });
         // A second try is to find the folder as the first one did.
-        let token = begun.inspect_err(|_| drop(std::fs::remove_file(&key_file)))?;
+        let token = begun.inspect_err(|_| drop(std::fs::remove_file(key_file)))?;
         let text = toml::to_string(&Network { network, controllers: vec![place] })?;
         write_new(&folder.join(ACCESS), &format!("{}\n", *token))?;
         write_new(&folder.join(NETWORK), &text)?;
+        give_to_service(folder)?;
         print(format_args!(
             "the fleet {network}\n\
              {}: its administrator's key. Move it to where you sign, and keep a copy: who has it has the fleet\n\
@@ -138,11 +133,6 @@ impl InitOptions {
             NETWORK,
         ))
     }
-}
-
-/// Rules, and where controllers are, from a file.
-pub(super) fn settings_of(path: &Path) -> Result<Settings, Failure> {
-    toml::from_str(&read(path)?).map_err(|error| Failure::Message(format!("{}: {error}", path.display())))
 }
 
 fn check_place(place: &str) -> Result<(), Failure> {

@@ -11,9 +11,8 @@ use ipnet::IpNet;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::FolderOption;
 use super::draft::now;
-use super::folder::{Folder, run};
+use super::folder::{Folder, FolderOption, run};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;

@@ -1,7 +1,7 @@
 //! What is done where the store is: running a controller, letting people in, backups.
 
 use std::fs;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,9 +11,8 @@ use controller::{Controller, Identity, Job, Role, Server, access, backup, restor
 use fleet::name::Name;
 use store::Store;
 
-use super::FolderOption;
 use super::draft::now;
-use super::folder::{run, store_of};
+use super::folder::{FolderOption, give_to_service, run, store_of};
 use crate::failure::Failure;
 use crate::terminal::print;
 
@@ -47,7 +46,7 @@ impl Stored {
 pub(crate) struct UpOptions {
     #[command(flatten)]
     stored: Stored,
-    /// Where it listens; never in a hopping prefix
+    /// Where it listens: on a gateway at an inner address, and never in a hopping prefix
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:4160")]
     listen: SocketAddr,
     /// How many connections at the most: each site has one
@@ -256,7 +255,8 @@ impl RestoreOptions {
         } else {
             fs::read_to_string(&self.file)
         };
-        self.stored.run(Restore(text.map_err(about)?))
+        self.stored.run(Restore(text.map_err(about)?))?;
+        give_to_service(&self.stored.folder.dir)
     }
 }
 
@@ -273,7 +273,7 @@ pub(crate) struct CertificateOptions {
 impl CertificateOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let identity = Identity::of_folder(&self.folder.dir, &["sidestep-control".to_owned()])?;
-        writeln!(io::stdout(), "{}", identity.digest())?;
-        Ok(())
+        give_to_service(&self.folder.dir)?;
+        print(format_args!("{}\n", identity.digest()))
     }
 }

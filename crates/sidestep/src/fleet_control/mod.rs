@@ -6,11 +6,10 @@ mod folder;
 mod init;
 mod invite;
 mod local;
+mod rules;
 mod show;
 
-use std::path::PathBuf;
-
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 
 use crate::failure::Failure;
 
@@ -34,6 +33,7 @@ pub(crate) enum ControlCommand {
     Revoke(change::RevokeOptions),
     Policy(change::PolicyOptions),
     Authority(change::AuthorityOptions),
+    Key(change::KeyOptions),
     Draft(change::DraftOptions),
     Sign(change::SignOptions),
     Publish(change::PublishOptions),
@@ -43,14 +43,6 @@ pub(crate) enum ControlCommand {
     Certificate(local::CertificateOptions),
     Backup(local::BackupOptions),
     Restore(local::RestoreOptions),
-}
-
-/// Where a fleet is administered from.
-#[derive(Debug, Args)]
-struct FolderOption {
-    /// Folder with what says which fleet, what lets you in, and at a controller its certificate and its store
-    #[arg(long, value_name = "DIR", default_value = "/var/lib/sidestep-control")]
-    dir: PathBuf,
 }
 
 impl ControlCommand {
@@ -65,6 +57,7 @@ impl ControlCommand {
             ControlCommand::Revoke(options) => options.run(),
             ControlCommand::Policy(options) => options.run(),
             ControlCommand::Authority(options) => options.run(),
+            ControlCommand::Key(options) => options.run(),
             ControlCommand::Draft(options) => options.run(),
             ControlCommand::Sign(options) => options.run(),
             ControlCommand::Publish(options) => options.run(),

@@ -6,8 +6,7 @@ use fleet::name::Name;
 use fleet::plan::Plan;
 use serde::{Deserialize, Serialize};
 
-use super::FolderOption;
-use super::folder::{Folder, run};
+use super::folder::{Folder, FolderOption, run};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -83,8 +82,9 @@ impl SitesOptions {
             let signers = fleet.chain().current().administrators.iter().map(|one| one.name.to_string());
             let signers: Vec<String> = signers.collect();
             return print(format_args!(
-                "{} sites, document {serial}; {} may sign\n",
-                rows.len(),
+                "document {serial}, {}; {} may sign
+",
+                counted(rows.len()),
                 list(&signers)
             ));
         };
@@ -100,6 +100,11 @@ impl SitesOptions {
         without("not known how they are met", &plan.unmet)?;
         without("no way leads to", &plan.unreachable)
     }
+}
+
+/// So many sites, in words.
+fn counted(sites: usize) -> String {
+    if sites == 1 { "1 site".to_owned() } else { format!("{sites} sites") }
 }
 
 /// Show what was done, by whom
@@ -161,8 +166,8 @@ impl LogOptions {
                 }
             }
             if is_end {
-                if head.is_some_and(|head| last.is_none_or(|last| last.number < head.number)) && !is_noted {
-                    continue;
+                if head.is_some_and(|head| last.is_none_or(|last| last.number < head.number)) {
+                    return Err(Failure::Message("the log is cut off before its head".to_owned()));
                 }
                 break;
             }

@@ -1,0 +1,22 @@
+//! What requests are answered from.
+
+use std::sync::Arc;
+
+use fleet::key::Digest;
+use store::Store;
+
+use super::challenge::Challenges;
+use super::connections::Strangers;
+use crate::controller::Controller;
+
+/// What is served.
+pub(super) struct Site<S: Store> {
+    pub(super) controller: Controller<S>,
+    /// The digest of the certificate that it is served with.
+    pub(super) certificate: Digest,
+    pub(super) challenges: Challenges,
+    pub(super) strangers: Strangers,
+}
+
+/// The same for all requests.
+pub(super) type Shared<S> = Arc<Site<S>>;
