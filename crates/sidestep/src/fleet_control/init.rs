@@ -31,7 +31,8 @@ use crate::terminal::print;
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   sidestep control init --outside control.example.net:4160
-  sidestep control init --dir ~/fleet --key /media/usb/ada.key --outside [2001:db8::1]:4160 --administrator ada --policy policy.toml")]
+  sidestep control init --dir ~/fleet --key /media/usb/ada.key --outside [2001:db8::1]:4160 --administrator ada --policy policy.toml
+  sidestep control init --store etcd://10.0.0.1:2379,10.0.0.2:2379 --outside c1.example.net:4160")]
 pub(crate) struct InitOptions {
     #[command(flatten)]
     folder: FolderOption,
@@ -53,7 +54,7 @@ pub(crate) struct InitOptions {
     /// Rules for a start, as `control policy` prints them; without, sites of the role `hub` have tunnels with each other and with those of the role `spoke`
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
-    /// Where the controller keeps its state, by default control.db in the folder
+    /// Where the controller keeps its state: a file, by default control.db in the folder, or etcd://HOST:PORT,HOST:PORT/NAME
     #[arg(long, value_name = "PLACE")]
     store: Option<String>,
 }

@@ -19,7 +19,7 @@ use crate::terminal::print;
 /// Where the store is.
 #[derive(Debug, Args)]
 pub(super) struct Stored {
-    /// Where the controller keeps its state, by default control.db in the folder
+    /// Where the controller keeps its state: a file, by default control.db in the folder, or etcd://HOST:PORT,HOST:PORT/NAME
     #[arg(long, value_name = "PLACE")]
     store: Option<String>,
     #[command(flatten)]
