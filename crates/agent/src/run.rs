@@ -90,6 +90,7 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
             running,
             held: BTreeMap::new(),
             serving: None,
+            is_there: false,
             reload_at: None,
             is_reloading: false,
             refused: None,
@@ -110,6 +111,8 @@ struct Runner {
     held: BTreeMap<Name, (Held, Duration)>,
     /// Where peers are answered.
     serving: Option<(IpAddr, AbortHandle)>,
+    /// Whether the gateway answered when it was looked at last.
+    is_there: bool,
     reload_at: Option<Duration>,
     is_reloading: bool,
     /// What the gateway has refused last.
@@ -202,8 +205,16 @@ impl Runner {
                     }
                 }
             }
-            Event::Gateway(Some(contact)) => self.looked(contact, now),
-            Event::Gateway(None) => {}
+            Event::Gateway(found) => {
+                // It may have read its file before the agent has written it.
+                if found.is_some() && !self.is_there {
+                    self.reload_at = Some(now);
+                }
+                self.is_there = found.is_some();
+                if let Some(contact) = found {
+                    self.looked(contact, now);
+                }
+            }
             Event::Reloaded(result) => self.reloaded(result, now),
         }
     }
