@@ -19,7 +19,8 @@ use mt6d::keys::PrivateKey;
 static SENT: LazyLock<(Fleet, String)> = LazyLock::new(|| {
     let (ada, kiel) = (SigningKey::from_seed([1; 32]), SigningKey::from_seed([2; 32]));
     let administrators = vec![Administrator { name: "ada".parse().unwrap(), key: ada.public() }];
-    let authority = Authority { version: 1, network: None, threshold: 1, administrators, delegates: Vec::new() };
+    let authority =
+        Authority { version: 1, network: None, threshold: 1, administrators, delegates: Vec::new() };
     let chain = Chain::begin(Signed::new(&authority, [&ada])).unwrap();
     let network = chain.network();
     let mut contact = Contact {
@@ -70,8 +71,12 @@ fuzz_target!(|edit: (u16, u16, &[u8])| {
     for site in other.sites().into_values() {
         assert_eq!(site.member.name.as_str(), "kiel");
         let network = site.member.networks[0].to_string();
-        assert!(["fd00:1::/48", "fd01:5::/32"].contains(&network.as_str()) && site.member.networks.len() == 1);
+        assert!(
+            ["fd00:1::/48", "fd01:5::/32"].contains(&network.as_str()) && site.member.networks.len() == 1
+        );
         let prefix = site.contact.map(|contact| contact.hop_prefix.to_string());
-        assert!(prefix.is_none_or(|prefix| ["2001:db8:1::/64", "2001:db8:2::/64"].contains(&prefix.as_str())));
+        assert!(
+            prefix.is_none_or(|prefix| ["2001:db8:1::/64", "2001:db8:2::/64"].contains(&prefix.as_str()))
+        );
     }
 });

@@ -16,6 +16,7 @@
 
 mod controller;
 mod enrol;
+mod event;
 mod folder;
 mod gateway;
 mod http;

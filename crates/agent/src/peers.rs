@@ -16,8 +16,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
+use crate::event::{Event, Held};
 use crate::http::{Connection, HttpError, connect};
-use crate::run::Event;
 
 /// How much longer than it may be held back an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -29,15 +29,6 @@ const LONGEST: usize = 1 << 20;
 const MOST: usize = 1024;
 /// After how long an address that is not there is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
-
-/// A question of a peer, held until there is an answer.
-pub(crate) struct Held {
-    pub(crate) from: IpAddr,
-    pub(crate) question: Question,
-    pub(crate) news: News,
-    pub(crate) wait: Duration,
-    pub(crate) answer: oneshot::Sender<Answer>,
-}
 
 /// Asks the agent of a peer.
 pub(crate) async fn ask(

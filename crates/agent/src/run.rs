@@ -10,16 +10,17 @@ use fleet::exchange::{Answer, Question};
 use fleet::name::Name;
 use fleet::news::News;
 use fleet::site::Contact;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::controller::Controller;
+use crate::event::{Event, Held};
 use crate::folder::{Folder, FolderError};
 use crate::gateway::Gateway;
 use crate::http::HttpError;
-use crate::peers::{self, Held};
+use crate::peers;
 
 /// How often the gateway is asked how it is met.
 const LOOK: Duration = Duration::from_secs(5);
@@ -47,20 +48,6 @@ pub enum RunError {
     /// The system.
     #[error("{0}")]
     System(std::io::Error),
-}
-
-/// What happens.
-pub(crate) enum Event {
-    /// Somebody has connected at the agent's address: whether he is a peer.
-    MayAsk(IpAddr, oneshot::Sender<bool>),
-    /// A peer asks.
-    Asked(Held),
-    /// A question was answered, or not.
-    Answered(RequestId, Result<Answer, HttpError>),
-    /// How the gateway is met.
-    Gateway(Option<Contact>),
-    /// What came of a reload.
-    Reloaded(Result<(), String>),
 }
 
 /// Runs an agent until the process ends.

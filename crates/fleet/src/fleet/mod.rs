@@ -71,13 +71,6 @@ impl Fleet {
         }
     }
 
-    /// All that is to be kept of it: authorities, and all else as news.
-    #[must_use]
-    pub fn memory(&self) -> (Vec<Signed<Authority>>, News) {
-        let all_but_authorities = Have { authority: u64::MAX, ..Have::default() };
-        (self.chain.after(0).to_vec(), self.all_news(&all_but_authorities, Notices::All))
-    }
-
     /// What somebody has kept of a fleet ([`Fleet::memory`]). A document that he took is his, whoever may sign
     /// by now.
     ///

@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Fleet;
 use super::delegates::Effect;
+use crate::authority::Authority;
 use crate::document::{Before, Document};
 use crate::name::Name;
 use crate::news::{DocumentNews, Have, News};
 use crate::notice::DelegatedLines;
 use crate::settings::Policy;
+use crate::signed::Signed;
 use crate::site::{Member, Site};
 
 /// Which notices somebody is told, beside those of sites that are news to him.
@@ -99,6 +101,13 @@ impl Fleet {
             networks: networks.map(|(_, held)| held.signed.clone()).collect(),
             document,
         }
+    }
+
+    /// All that is to be kept of it: authorities, and all else as news.
+    #[must_use]
+    pub fn memory(&self) -> (Vec<Signed<Authority>>, News) {
+        let all_but_authorities = Have { authority: u64::MAX, ..Have::default() };
+        (self.chain.after(0).to_vec(), self.all_news(&all_but_authorities, Notices::All))
     }
 
     /// What a site says of itself.

@@ -73,7 +73,8 @@ pub(crate) fn enroll(options: &EnrollOptions) -> Result<(), Failure> {
     let site = terms.site.clone().or_else(|| options.name.clone()).ok_or_else(|| {
         Failure::Message("this invitation is for any site: name this one with --name".into())
     })?;
-    let folder = Folder::new(options.state_dir.join(&options.place.tunnel));
+    // It stands in the configuration, which is somewhere else.
+    let folder = Folder::new(std::path::absolute(&options.state_dir)?.join(&options.place.tunnel));
     let tunnel = tunnel(options, &folder)?;
     let identity = identity(&folder, &invitation, &site, &options.place.tunnel)?;
 
