@@ -8,6 +8,7 @@ mod doctor_judges;
 mod events;
 mod firewall;
 mod fixture;
+mod fleet;
 mod gateway_firewall;
 mod hangs;
 mod host;
