@@ -1,5 +1,6 @@
 //! Many packets over many rotations: none is lost, none comes twice, and TCP notices nothing.
 
+use std::io::{BufRead as _, BufReader};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lab::scale::scaled;
@@ -151,17 +152,19 @@ impl Lateness {
             .stdout(std::process::Stdio::piped())
             .spawn()
             .expect("a program that counts");
+        // What comes before its first line it would not count.
+        let mut counted = BufReader::new(watcher.stdout.take().expect("its output")).lines();
+        let first_line = counted.next().expect("a first line").expect("its output");
         let options = TcpOptions { seconds: scaled(6, 10), rate: 50_000_000, ..TcpOptions::default() };
         let (moves, report) = moves_during(lab, || traffic::tcp(lab, options).expect("a transfer"));
         let end = unix_ms();
         // What the receiver has to say of the last segment is on its way.
         std::thread::sleep(Duration::from_millis(500));
         watcher.kill().expect("it to end");
-        let counted = watcher.wait_with_output().expect("its output").stdout;
-        let counted: Vec<Vec<u64>> = String::from_utf8_lossy(&counted)
-            .lines()
-            .map(|line| line.split(' ').map(|word| word.parse().expect("a number")).collect())
-            .collect();
+        watcher.wait().expect("its end");
+        let lines = std::iter::once(first_line).chain(counted.map(|line| line.expect("its output")));
+        let counted: Vec<Vec<u64>> =
+            lines.map(|line| line.split(' ').map(|word| word.parse().expect("a number")).collect()).collect();
         let needless = counted.last().expect("counters")[2] - counted[0][2];
         eprintln!("{needless} sent again needlessly, {report:?}, counters {counted:?}, moved {moves:?}");
         // The host's own count has the end of the connection in it, of which no receiver says that it came twice.
