@@ -27,7 +27,7 @@ pub struct Member {
     /// Where it is, for the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub region: Option<Name>,
-    /// How it is trusted: the firewall's zone, of the gateways that have one of this name.
+    /// How it is trusted, for the rules.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<Name>,
     /// Gateways that stand by for each other: the name of the lease by which they tell who is active.

@@ -39,7 +39,7 @@ pub(crate) struct InviteOptions {
     /// The site's region, for the rules
     #[arg(long, value_name = "NAME")]
     region: Option<Name>,
-    /// The zone that other gateways have it in
+    /// The site's zone, for the rules
     #[arg(long, value_name = "NAME")]
     zone: Option<Name>,
     /// The group of gateways that stand by for each other
