@@ -241,13 +241,13 @@ impl Runner {
 
     /// Answers those who are told something by now, and those who have waited long enough.
     fn answer(&mut self, now: Duration) {
-        let agent = &self.agent;
-        let answered = self.held.extract_if(.., |peer, (held, until)| {
-            held.answer.is_closed() || agent.answer(peer, &held.question, *until <= now).is_some()
-        });
-        for (peer, (held, until)) in answered {
-            if let Some(answer) = agent.answer(&peer, &held.question, until <= now) {
-                let _ = held.answer.send(answer);
+        for (peer, (held, until)) in std::mem::take(&mut self.held) {
+            if held.answer.is_closed() {
+                continue;
+            }
+            match self.agent.answer(&peer, &held.question, until <= now) {
+                Some(answer) => drop(held.answer.send(answer)),
+                None => drop(self.held.insert(peer, (held, until))),
             }
         }
     }
