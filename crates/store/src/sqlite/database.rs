@@ -8,7 +8,7 @@ use rusqlite::{
 };
 
 use crate::commit::{Commit, Condition, Write};
-use crate::error::{CommitError, Failure, LeaseError, ListError, WatchError};
+use crate::error::{CommitError, Failure, LeaseError, ListError, OpenError, WatchError};
 use crate::key::{Key, Prefix};
 use crate::limit::LIST_OCTETS;
 use crate::revision::{Lease, LeaseId, Revision};
@@ -16,6 +16,9 @@ use crate::store::{Change, Changes, Entry, Listing};
 
 /// A watch reads so many octets at a time, and a commit more.
 const READ_AT_ONCE: usize = 256 * 1024;
+
+/// The name of this boot of the machine.
+const BOOT: &str = "/proc/sys/kernel/random/boot_id";
 
 /// The clock of leases, which never steps, and which boot of the machine it counts from.
 pub(super) struct Clock {
@@ -25,8 +28,12 @@ pub(super) struct Clock {
 
 impl Clock {
     /// The kernel's.
-    pub(super) fn of_machine() -> std::io::Result<Self> {
-        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?.trim().to_owned();
+    ///
+    /// # Errors
+    /// If the boot has no name for us: where a sandbox hides it.
+    pub(super) fn of_machine() -> Result<Self, OpenError> {
+        let said = std::fs::read_to_string(BOOT);
+        let boot = said.map_err(|source| OpenError::File { path: BOOT.into(), source })?.trim().to_owned();
         Ok(Self { boot, now_ms: Box::new(linux::clock::boottime_ms) })
     }
 

@@ -65,10 +65,7 @@ impl Sqlite {
     /// # Errors
     /// As there.
     pub fn open_with(path: impl AsRef<Path>, history: u64) -> Result<Self, OpenError> {
-        let path = path.as_ref();
-        let clock =
-            Clock::of_machine().map_err(|source| OpenError::File { path: path.to_owned(), source })?;
-        Self::open_by(path, history, clock)
+        Self::open_by(path.as_ref(), history, Clock::of_machine()?)
     }
 
     fn open_by(path: &Path, history: u64, clock: Clock) -> Result<Self, OpenError> {
