@@ -1,5 +1,6 @@
 //! Asking a controller, over TLS.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use fleet::agent::{Asker, WAIT};
@@ -10,9 +11,10 @@ use fleet::news::News;
 use fleet::signed::Signed;
 use hyper::{Method, StatusCode};
 use rustls_pki_types::ServerName;
+use tokio::net::TcpStream;
 use tokio_rustls::rustls;
 
-use crate::http::{CONNECT, Connection, HttpError, connect};
+use crate::http::{CONNECT, Connection, HttpError, connect, connect_inside};
 use crate::tls;
 
 /// How much longer than it may be held back an answer may take.
@@ -29,7 +31,19 @@ pub(crate) struct Controller {
 impl Controller {
     /// The controller at a place, if it is the one with this certificate.
     pub(crate) async fn at(place: &str, certificate: Digest) -> Result<Self, HttpError> {
-        let stream = connect(place).await?;
+        Self::over(place, connect(place).await?, certificate).await
+    }
+
+    /// The same inside of the tunnels, asked from this site's own address.
+    pub(crate) async fn inside(
+        address: SocketAddr,
+        own: Option<IpAddr>,
+        certificate: Digest,
+    ) -> Result<Self, HttpError> {
+        Self::over(&address.to_string(), connect_inside(address, own).await?, certificate).await
+    }
+
+    async fn over(place: &str, stream: TcpStream, certificate: Digest) -> Result<Self, HttpError> {
         let unreachable = |why: String| HttpError::Unreachable { place: place.to_owned(), why };
         let connector = tls::connector(certificate).map_err(|error| unreachable(error.to_string()))?;
         // Any name does: it is not sent, and nothing is compared with it.

@@ -13,6 +13,8 @@ use fleet::news::News;
 use fleet::settings::Controller as Place;
 use fleet::signed::Signed;
 use fleet::site::{Contact, Member};
+use hyper::StatusCode;
+use tokio::time::Instant;
 
 use crate::controller::Controller;
 use crate::folder::{Folder, FolderError};
@@ -82,28 +84,41 @@ impl<'i> Enrolment<'i> {
     pub fn run(&self, folder: &Folder, patience: Duration) -> Result<(), EnrolError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let mut controller = self.reach().await?;
-            let mut told = Some(controller.apply(&self.application).await?);
-            let end = tokio::time::Instant::now() + patience;
+            let end = Instant::now() + patience;
+            let (mut controller, status) = self.apply(end).await?;
+            let mut told = Some(status);
             let member = loop {
                 match told.take() {
                     Some(status) if status.state == State::Member => break status,
                     Some(Status { state: State::Refused { why }, .. }) => {
                         return Err(EnrolError::TurnedDown(why.escape_debug().to_string()));
                     }
-                    _ if tokio::time::Instant::now() >= end => return Err(EnrolError::Waiting),
+                    _ if Instant::now() >= end => return Err(EnrolError::Waiting),
                     _ => tokio::time::sleep(BETWEEN).await,
                 }
                 match controller.status(&id(&self.application)).await {
                     Ok(status) => told = Some(status),
                     // It may have gone away, and another be there.
                     Err(HttpError::Unreachable { .. }) => controller = self.reach().await?,
+                    Err(error) if is_busy(&error) => {}
                     Err(error) => return Err(error.into()),
                 }
             };
             let fleet = self.fetch(&mut controller, member).await?;
             Ok(folder.keep_fleet(&fleet)?)
         })
+    }
+
+    /// Applies; again until then, where many do at once or the store has no majority.
+    async fn apply(&self, end: Instant) -> Result<(Controller, Status), EnrolError> {
+        loop {
+            let mut controller = self.reach().await?;
+            match controller.apply(&self.application).await {
+                Ok(status) => return Ok((controller, status)),
+                Err(error) if is_busy(&error) && Instant::now() < end => tokio::time::sleep(BETWEEN).await,
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     /// The first controller that answers.
@@ -137,4 +152,9 @@ impl<'i> Enrolment<'i> {
             _ => Err(forged(format!("there is no site {} with this identity in the document", self.site))),
         }
     }
+}
+
+/// Whether the same may be answered a moment later.
+fn is_busy(error: &HttpError) -> bool {
+    matches!(error, HttpError::Refused { status, .. } if *status == StatusCode::SERVICE_UNAVAILABLE.as_u16())
 }

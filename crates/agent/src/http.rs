@@ -1,5 +1,7 @@
 //! Questions over HTTP: bounded in time and memory, whoever answers.
 
+use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use fleet::exchange::Problem;
@@ -12,7 +14,7 @@ use hyper_util::rt::TokioIo;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 
 /// How long a connection may take to be there.
 pub(crate) const CONNECT: Duration = Duration::from_secs(10);
@@ -79,8 +81,28 @@ impl Drop for Connection {
 
 /// Connects to a place: a host or an address, and a port.
 pub(crate) async fn connect(place: &str) -> Result<TcpStream, HttpError> {
+    connected(place, TcpStream::connect(place)).await
+}
+
+/// Connects inside of the tunnels, from the site's own address there: others know it by that, and before there is a way inside
+/// the kernel would take an outer one, and keep it.
+pub(crate) async fn connect_inside(to: SocketAddr, own: Option<IpAddr>) -> Result<TcpStream, HttpError> {
+    let connecting = async {
+        let socket = if to.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+        if let Some(own) = own.filter(|own| own.is_ipv4() == to.is_ipv4()) {
+            socket.bind((own, 0).into())?;
+        }
+        socket.connect(to).await
+    };
+    connected(&to.to_string(), connecting).await
+}
+
+async fn connected(
+    place: &str,
+    connecting: impl Future<Output = io::Result<TcpStream>>,
+) -> Result<TcpStream, HttpError> {
     let unreachable = |why: String| HttpError::Unreachable { place: place.to_owned(), why };
-    let connected = tokio::time::timeout(CONNECT, TcpStream::connect(place)).await;
+    let connected = tokio::time::timeout(CONNECT, connecting).await;
     let stream = connected
         .map_err(|_| unreachable(format!("not within {} s", CONNECT.as_secs())))?
         .map_err(|error| unreachable(error.to_string()))?;

@@ -17,7 +17,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
 
 use crate::event::{Event, Held};
-use crate::http::{Connection, HttpError, connect};
+use crate::http::{Connection, HttpError, connect_inside};
 
 /// How much longer than it may be held back an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -30,15 +30,17 @@ const MOST: usize = 1024;
 /// After how long an address that is not there is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// Asks the agent of a peer.
+/// Asks the agent of a peer, from this site's own address.
 pub(crate) async fn ask(
     address: IpAddr,
+    own: Option<IpAddr>,
     question: Question,
     news: &News,
     wait: Duration,
 ) -> Result<Answer, HttpError> {
-    let place = SocketAddr::new(address, PEER_PORT).to_string();
-    let mut connection = Connection::over(&place, connect(&place).await?).await?;
+    let to = SocketAddr::new(address, PEER_PORT);
+    let place = to.to_string();
+    let mut connection = Connection::over(&place, connect_inside(to, own).await?).await?;
     let path = format!("{SYNC}?wait={}", wait.min(WAIT).as_secs());
     let request = Request { asking: question, news: news.clone() };
     connection.ask(Method::POST, &path, Some(&request), wait + PATIENCE).await?.read(&place)

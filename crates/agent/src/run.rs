@@ -139,8 +139,9 @@ impl Runner {
         match action {
             Action::Ask { id, source, question, news, wait } => {
                 let (asker, events) = (self.agent.asker(), self.sender.clone());
+                let own = self.address();
                 let task = tokio::spawn(async move {
-                    let answer = ask(source, &asker, question, &news, wait).await;
+                    let answer = ask(source, own, &asker, question, &news, wait).await;
                     let _ = events.send(Event::Answered(id, answer)).await;
                 });
                 self.running.insert(id, task.abort_handle());
@@ -223,10 +224,15 @@ impl Runner {
         self.agent.renumbered(Some(contact), None, unix_s, now);
     }
 
+    /// Where this site is inside of the tunnels.
+    fn address(&self) -> Option<IpAddr> {
+        let own = self.agent.asker();
+        self.agent.fleet().site(own.site()).and_then(|site| site.member.address)
+    }
+
     /// Answers peers at the address that the site has now.
     fn serve(&mut self) {
-        let own = self.agent.asker();
-        let address = self.agent.fleet().site(own.site()).and_then(|site| site.member.address);
+        let address = self.address();
         if self.serving.as_ref().map(|(at, _)| *at) == address {
             return;
         }
@@ -287,17 +293,18 @@ impl Runner {
 
 async fn ask(
     source: Source,
+    own: Option<IpAddr>,
     asker: &Asker,
     question: Question,
     news: &News,
     wait: Duration,
 ) -> Result<Answer, HttpError> {
-    let (place, certificate) = match source {
-        Source::Inside { address, certificate, .. } => (address.to_string(), certificate),
-        Source::Outside { place, certificate, .. } => (place, certificate),
-        Source::Peer { address, .. } => return peers::ask(address, question, news, wait).await,
+    let mut controller = match source {
+        Source::Inside { address, certificate, .. } => Controller::inside(address, own, certificate).await?,
+        Source::Outside { place, certificate, .. } => Controller::at(&place, certificate).await?,
+        Source::Peer { address, .. } => return peers::ask(address, own, question, news, wait).await,
     };
-    Controller::at(&place, certificate).await?.sync(asker, question, news, wait).await
+    controller.sync(asker, question, news, wait).await
 }
 
 /// Asks the gateway now and then how it is met.

@@ -58,6 +58,8 @@ pub struct Agent {
     has_controller: bool,
     /// Own notices that no controller has confirmed.
     unsaid: News,
+    /// How many peers are still to be told them in a row, where no controller passes them on.
+    untold: usize,
     actions: VecDeque<Action>,
     next: u64,
 }
@@ -171,6 +173,7 @@ impl Agent {
             apply_at: Some(now),
             has_controller: false,
             unsaid: News::default(),
+            untold: 0,
             actions: VecDeque::new(),
             next: 0,
         };
@@ -221,9 +224,11 @@ impl Agent {
         };
         let (wait, news) = match line.kind {
             Kind::Controllers => (WAIT, self.unsaid.clone()),
-            // To a peer one turns for a moment only, unless there is nobody else.
+            // To a peer one turns for a moment only, unless there is nobody else, and nothing to tell the others.
             Kind::Peers => {
-                let wait = if self.has_controller { Duration::ZERO } else { WAIT };
+                let is_short = self.has_controller || self.untold > 1;
+                self.untold = self.untold.saturating_sub(1);
+                let wait = if is_short { Duration::ZERO } else { WAIT };
                 (wait, self.desk.fleet().notices_of(&self.own))
             }
         };
@@ -247,6 +252,7 @@ impl Agent {
             Kind::Controllers => {
                 if self.unsaid == asked.told {
                     self.unsaid = News::default();
+                    self.untold = 0;
                 }
                 if matches!(asked.source, Source::Outside { .. }) {
                     // By now there may be a tunnel.
@@ -368,6 +374,7 @@ impl Agent {
         }
         self.take(news, "this site", now);
         self.unsaid = self.desk.fleet().notices_of(&self.own);
+        self.untold = self.lines[1].sources.all().count();
         // A question that waits for its answer would tell it too late.
         for line in &mut self.lines {
             if let Some(asked) = line.asked.take() {

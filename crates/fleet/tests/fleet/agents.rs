@@ -114,6 +114,38 @@ fn what_is_said_while_no_controller_answers_is_told_to_peers_and_to_controllers_
 }
 
 #[test]
+fn who_is_renumbered_while_no_controller_answers_tells_all_peers_at_once() {
+    let mut administrators = Administrators::of(hub_and_spokes());
+    let controllers = vec![controller("c1")];
+    administrators.contents.set_settings(Settings { policy: hub_and_spokes(), controllers });
+    for number in 1..=4 {
+        administrators.contents.put(site(&format!("hub{number}"), "hub", number));
+        administrators.contents.put(site(&format!("s{number}"), "spoke", 10 + number));
+    }
+    let whole = administrators.published();
+    let mut world = World::new(whole.clone(), &["c1"]);
+    for (who, _) in whole.sites() {
+        let mut own = administrators.newcomer();
+        take(&mut own, told(&whole, who.as_str()));
+        world.add(who.as_str(), own);
+    }
+    world.run(10 * SECOND);
+    world.set_up(false);
+    world.run(60 * SECOND);
+    let now = world.now;
+    let spoke = world.agents.get_mut(&name("s2")).unwrap();
+    spoke.renumbered(Some(contact(0x99)), None, 1_800_000_000, now);
+    let is_met = |world: &World| {
+        (1..=4).all(|number| world.gateways[&name(&format!("hub{number}"))].contains("2001:db8:99::/64"))
+    };
+    assert!(world.run_until(2 * SECOND, is_met));
+    // Then it waits at one of them again.
+    let before = world.bytes;
+    world.run(HOUR);
+    assert!(world.bytes - before < 200_000, "{} bytes in an hour", world.bytes - before);
+}
+
+#[test]
 fn a_day_without_controllers_changes_nothing() {
     let (mut administrators, mut world) = hub_and_five();
     world.run(10 * SECOND);
