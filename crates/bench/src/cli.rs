@@ -9,7 +9,7 @@ use crate::adversary::active::command as attack;
 use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
-use crate::{caches, comparison, demo, experiment, many, nat, shape, stack, status};
+use crate::{caches, comparison, demo, experiment, fleet, many, nat, shape, stack, status};
 use lab::Error;
 use lab::command::find;
 use lab::impairment::Impairment;
@@ -159,6 +159,10 @@ enum LabCommand {
         #[command(subcommand)]
         other: Option<OtherAdversary>,
     },
+    /// Machines for the sites of a fleet: contrib/fleet/twenty-sites
+    #[command(after_help = "Examples:\n  sidestep-lab fleet up 20\n  \
+                            sidestep-lab fleet at 1 sidestep control sites\n  sidestep-lab fleet down")]
+    Fleet(fleet::FleetOptions),
     #[command(flatten)]
     Helper(HelperCommand),
 }
@@ -350,6 +354,7 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
             Some(OtherAdversary::Summary(options)) => linking::summarise(&options),
             Some(OtherAdversary::Recognise(options)) => recognise::run(&options, &program()?, &*stop_flag()?),
         },
+        LabCommand::Fleet(options) => fleet::run(options, program),
         LabCommand::Helper(command) => helper::run(command),
     }
 }

@@ -26,6 +26,7 @@ pub mod cli;
 pub mod comparison;
 pub mod demo;
 pub mod experiment;
+pub mod fleet;
 pub mod helper;
 mod live;
 pub mod many;

@@ -28,6 +28,8 @@ const ELECTION_MS: u32 = 500;
 const CLIENTS: u16 = 2379;
 const PEERS: u16 = 2380;
 const HEALTH: u16 = 2381;
+/// Where all addresses of members are.
+const NETWORK: &str = "fd00:e7cd::/64";
 /// How long a member runs, and how long it does not, while it is slowed.
 const RUNS: Duration = Duration::from_millis(15);
 const PAUSES: Duration = Duration::from_millis(60);
@@ -129,6 +131,26 @@ impl Cluster {
     /// The namespace that clients are in.
     pub fn clients(&self) -> &Namespace {
         &self.clients
+    }
+
+    /// Lets who is behind a router be a client, too.
+    ///
+    /// # Errors
+    /// When the link to it cannot be made.
+    pub fn link_to(&self, router: &Namespace) -> Result<(), Error> {
+        let name = router.name();
+        self.clients.sysctl(&[("ipv6/conf/all/forwarding", 1)])?;
+        self.clients.ip(&format!(
+            "link add name router type veth peer name etcd netns {name}\nlink set router up\n\
+             address add fd00:e7ce::1/64 dev router nodad\nroute add default via fd00:e7ce::2\n"
+        ))?;
+        router.ip(&format!(
+            "link set etcd up\naddress add fd00:e7ce::2/64 dev etcd nodad\nroute add {NETWORK} via fd00:e7ce::1\n"
+        ))?;
+        let gateway = address(0x100);
+        self.members
+            .iter()
+            .try_for_each(|member| member.namespace.ip(&format!("route add default via {gateway}\n")))
     }
 
     /// How many members there are.

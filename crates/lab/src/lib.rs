@@ -34,6 +34,7 @@
 //! | [`impairment`], [`relay`] | a bad network on the middle link, since the kernel may lack netem |
 //! | [`impair_script`] | the same by a packet script |
 //! | [`sixin4`] | a 6in4 tunnel, since the kernel may lack sit |
+//! | [`machines`] | machines for the sites of a fleet, each with folders of its own |
 //! | [`etcd`] | a cluster of etcd, whose members are killed, stopped, slowed and cut off |
 //! | [`history`] | whether what several clients were told can have happened one after another |
 //! | [`gateway`] | configuration and process of a gateway |
@@ -66,6 +67,7 @@ pub mod history;
 pub mod impair_script;
 pub mod impairment;
 mod lab;
+pub mod machines;
 pub mod namespaces;
 mod network;
 pub mod observer;

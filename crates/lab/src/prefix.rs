@@ -30,7 +30,7 @@ fn sweep() {
     }
 }
 
-fn names(folder: &str) -> impl Iterator<Item = String> {
+pub(crate) fn names(folder: &str) -> impl Iterator<Item = String> {
     let entries = std::fs::read_dir(folder).into_iter().flatten();
     entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok())
 }

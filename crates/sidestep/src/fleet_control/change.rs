@@ -17,6 +17,7 @@ use fleet::notice::{Act, Delegated, DelegatedLines};
 use fleet::signed::Signed;
 use fleet::site::Site;
 
+use super::applied::{is_meant, wait_for};
 use super::draft::{Draft, now};
 use super::folder::{Folder, FolderOption, KEY, make_key, read, run, signing_key};
 use super::rules::{settings_of, text_of};
@@ -61,6 +62,7 @@ pub(super) struct Applicants {
 #[command(after_help = "Examples:
   sidestep control approve kiel --key /media/usb/ada.key
   sidestep control approve --all
+  sidestep control approve kiel bonn --wait 1h
   sidestep control approve --all --watch --delegate-key robot.key")]
 pub(crate) struct ApproveOptions {
     #[command(flatten)]
@@ -71,6 +73,9 @@ pub(crate) struct ApproveOptions {
     /// Go on, and let in who applies
     #[arg(long, requires = "delegate_key", requires = "all")]
     watch: bool,
+    /// Wait so long until those that are named have applied
+    #[arg(long, value_name = "DURATION", conflicts_with = "all", value_parser = humantime::parse_duration)]
+    wait: Option<Duration>,
     #[command(flatten)]
     signing: Signing,
     #[command(flatten)]
@@ -224,6 +229,9 @@ pub(crate) struct PublishOptions {
 impl ApproveOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let folder = Folder::read(&self.folder.dir)?;
+        if let Some(patience) = self.wait {
+            run(wait_for(&folder, &self.applicants.sites, patience))?;
+        }
         let Some(path) = &self.delegate_key else {
             return run(async {
                 let (fleet, before) = folder.fleet().await?;
@@ -293,9 +301,6 @@ async fn applicants(
     let all: Vec<Waiting> = folder.get("/v1/applications").await?;
     let waiting: Vec<&Waiting> = all.iter().filter(|one| one.state == State::Waiting).collect();
     let mut found = Vec::new();
-    let is_meant = |one: &Waiting, application: &Application, text: &str| {
-        application.member.name.as_str() == text || (text.len() >= 6 && one.id.starts_with(text))
-    };
     for one in waiting {
         // A controller may say anything: what is not signed by the site is none.
         let application = match enrolment::check(&one.applied.signed, fleet.network()) {

@@ -104,6 +104,10 @@ impl InitOptions {
         };
         let first = Signed::new(&authority, [&key]);
         let network = Chain::begin(first.clone())?.network();
+        // All that the rules name: who administers asks another where this one does not run.
+        let controllers = std::iter::once(place.clone())
+            .chain(settings.controllers.iter().filter(|other| other.name != place.name).cloned())
+            .collect();
         let contents = Contents::new(settings);
         let head = Head {
             network,
@@ -120,7 +124,7 @@ impl InitOptions {
         let begun = run(async { with_store(&store, job).await? });
         // A second try is to find the folder as the first one did.
         let token = begun.inspect_err(|_| drop(std::fs::remove_file(key_file)))?;
-        let text = toml::to_string(&Network { network, controllers: vec![place] })?;
+        let text = toml::to_string(&Network { network, controllers })?;
         write_new(&folder.join(ACCESS), &format!("{}\n", *token))?;
         write_new(&folder.join(NETWORK), &text)?;
         give_to_service(folder)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use controller::Waiting;
 use fleet::enrolment::{self, Invitation, State, Terms};
+use fleet::fleet::Fleet;
 use fleet::key::SigningKey;
 use fleet::name::Name;
 use ipnet::IpNet;
@@ -17,7 +18,7 @@ use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
 
-/// Invite a site: print the string that `sidestep enroll` takes there
+/// Invite sites: print the string that `sidestep enroll` takes at each
 ///
 /// The string is a secret until the site has applied: send it as you would send a password. Controllers know only the public half
 /// of its key, so none of them can apply in the site's place. The site is a member when an administrator or a delegate has signed.
@@ -25,11 +26,12 @@ use crate::terminal::print;
 #[command(after_help = "Examples:
   sidestep control invite --site kiel --expires 1h
   sidestep control invite --site kiel --role spoke --zone branch --within fd00:7::/32
+  sidestep control invite --site kiel --site bonn     a line for each, with its name and its string
   sidestep control invite --role spoke                any name: the site says it itself")]
 pub(crate) struct InviteOptions {
-    /// The site's name; any, if it is not given
+    /// The site's name; any, if it is not given. May be repeated, for several with the same terms
     #[arg(long, value_name = "NAME")]
-    site: Option<Name>,
+    site: Vec<Name>,
     /// How long the string is good for
     #[arg(long, value_name = "DURATION", default_value = "1day", value_parser = humantime::parse_duration)]
     expires: Duration,
@@ -63,33 +65,55 @@ struct ToInvite<'i> {
 impl InviteOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let folder = Folder::read(&self.folder.dir)?;
-        let mut seed = Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *seed).map_err(|error| Failure::Message(error.to_string()))?;
-        let key = SigningKey::from_seed(*seed);
         let expires = now() + self.expires.as_secs();
-        let terms = Terms {
-            site: self.site,
-            role: self.role,
-            region: self.region,
-            zone: self.zone,
-            standby: self.standby,
-            within: self.within,
-        };
         run(async {
             let (fleet, _) = folder.fleet().await?;
-            if let Some(site) = terms.site.as_ref().filter(|site| fleet.site(site).is_some()) {
+            // None is invited where one of them cannot be.
+            if let Some(site) = self.site.iter().find(|site| fleet.site(site).is_some()) {
                 let why = format!(
                     "there is a site {site} already: `sidestep control revoke --remove` frees its name"
                 );
                 return Err(Failure::Message(why));
             }
-            let controllers =
-                fleet.settings().map(|settings| settings.controllers.clone()).unwrap_or_default();
-            let to_invite = ToInvite { key: key.public(), terms: &terms, expires };
-            folder.post::<serde_json::Value>("/v1/invitations", &to_invite).await?;
-            let invitation = Invitation::new(fleet.network(), controllers, &key, terms, expires);
-            print(format_args!("{}\n", *invitation.to_text()))
+            match self.site.as_slice() {
+                [] => print(format_args!("{}\n", *self.invite(&folder, &fleet, None, expires).await?)),
+                [site] => {
+                    print(format_args!("{}\n", *self.invite(&folder, &fleet, Some(site), expires).await?))
+                }
+                sites => {
+                    for site in sites {
+                        let string = self.invite(&folder, &fleet, Some(site), expires).await?;
+                        print(format_args!("{site} {}\n", *string))?;
+                    }
+                    Ok(())
+                }
+            }
         })
+    }
+
+    /// One invitation, which the controllers know of; its string.
+    async fn invite(
+        &self,
+        folder: &Folder,
+        fleet: &Fleet,
+        site: Option<&Name>,
+        expires: u64,
+    ) -> Result<Zeroizing<String>, Failure> {
+        let mut seed = Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *seed).map_err(|error| Failure::Message(error.to_string()))?;
+        let key = SigningKey::from_seed(*seed);
+        let terms = Terms {
+            site: site.cloned(),
+            role: self.role.clone(),
+            region: self.region.clone(),
+            zone: self.zone.clone(),
+            standby: self.standby.clone(),
+            within: self.within.clone(),
+        };
+        let controllers = fleet.settings().map(|settings| settings.controllers.clone()).unwrap_or_default();
+        let to_invite = ToInvite { key: key.public(), terms: &terms, expires };
+        folder.post::<serde_json::Value>("/v1/invitations", &to_invite).await?;
+        Ok(Invitation::new(fleet.network(), controllers, &key, terms, expires).to_text())
     }
 }
 

@@ -1,5 +1,6 @@
 //! `sidestep control`: a fleet's controllers, and the hands of its administrators.
 
+mod applied;
 mod change;
 mod draft;
 mod folder;
