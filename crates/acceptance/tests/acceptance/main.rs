@@ -15,6 +15,7 @@ mod host;
 mod hostile;
 mod ike;
 mod ipsec;
+mod large_fleet;
 mod onboarding;
 mod onlookers;
 mod promises;
