@@ -111,6 +111,13 @@ pub fn create(name: &str, queues: usize, offloads: Offloads) -> Result<Device> {
     Ok(Device { index, offloads, queues: made, unsteered })
 }
 
+/// Keeps the device, which is not up yet, without a link-local address. Where there is one, a router that passes packets on from
+/// one peer to another, in by this device and out by it, sends redirects from it (RFC 4861 section 8.2) as if all peers were on
+/// one link.
+pub fn without_link_address(name: &str) -> Result<()> {
+    crate::sysctl::write(name, "addr_gen_mode", "1")
+}
+
 /// Why nothing was read, where that is no matter of now.
 fn not_read(error: nix::errno::Errno) -> Error {
     let what = match error {
