@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use mt6d::keys::{PairKeys, PrivateKey};
 use mt6d::record::Record;
-use tunnel_runtime::names::message::{Answer, Found, Kind, answer};
+use dns::message::{Answer, Found, Kind, answer};
 
 fuzz_target!(|bytes: &[u8]| {
     let key = |n| PrivateKey::from_bytes([n; 32]);

@@ -4,9 +4,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::{PeerName, TunnelConfig};
 use control::tunnel_status::{State, Status};
+use dns::{Found, LookupError, lookup};
 use mt6d::record::{Record, RecordError};
-use tunnel_runtime::names::message::Found;
-use tunnel_runtime::names::{LookupError, kind_of, lookup, prefix_of};
+use tunnel_runtime::names::{kind_of, prefix_of};
 
 use super::finding::Finding;
 use crate::seal::pairs_of_keys;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::message::{Answer, Found, Kind, answer, question};
+use crate::message::{Answer, Found, Kind, answer, question};
 
 /// Where a machine's servers are written down (resolv.conf(5)).
 const FILE: &str = "/etc/resolv.conf";
@@ -126,8 +126,8 @@ fn address(text: &str) -> Option<SocketAddr> {
 mod tests {
     use std::thread;
 
-    use super::super::message::tests::reply;
     use super::*;
+    use crate::message::tests::reply;
 
     /// A server that says this to each question, and where it is.
     fn server(say: impl Fn(&[u8]) -> Vec<Vec<u8>> + Send + 'static) -> SocketAddr {

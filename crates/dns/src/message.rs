@@ -124,7 +124,7 @@ fn is_same(a: &Name<'_>, b: &Name<'_>) -> bool {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
     use proptest::prelude::*;
     use simple_dns::ResourceRecord;
     use simple_dns::rdata::{AAAA, CNAME, TXT};

@@ -1,21 +1,16 @@
 //! Names of peers: looked up while a peer cannot be reached, by a thread that has nothing else to do, since that may take
 //! seconds. What comes back is no more than where else to try ([`mt6d::Node::told_place`], [`mt6d::Node::told_record`]).
 
-mod lookup;
-pub mod message;
-
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use config::{PeerName, TunnelConfig};
+use dns::{Found, Kind, LookupError, lookup};
 use ipnet::Ipv6Net;
 use mt6d::{Node, Now, Time};
 use tracing::{debug, info, warn};
-
-pub use lookup::{LookupError, lookup};
-use message::{Found, Kind};
 
 /// How often it is looked whose names are to be looked up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
