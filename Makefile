@@ -242,7 +242,7 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 
 # Where gdb looks, with PREFIX=/usr
 DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
-UNITS           := $(notdir $(wildcard packaging/*.service))
+UNITS           := $(notdir $(wildcard packaging/*.service packaging/*.timer))
 EXAMPLE         := mt6d0.toml.example
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep

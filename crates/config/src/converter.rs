@@ -1,6 +1,6 @@
 //! From what a key says to what it means: every value by itself, with a finding for each that means nothing.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use toml::Spanned;
@@ -176,6 +176,27 @@ impl<'a> Converter<'a> {
         let title = format!("{name}_file {shown} cannot be used");
         self.report(Finding::error(file.span(), title, label, help));
         None
+    }
+
+    /// A secret in a file that may stand beside the one that is given. Err where there is one that cannot be used.
+    pub(crate) fn secret_beside<T: FromStr>(
+        &mut self,
+        file: &Given<String>,
+        beside: impl Fn(&Path) -> PathBuf,
+    ) -> Result<Option<T>, ()> {
+        let Some(file) = file.given() else { return Ok(None) };
+        let path = beside(&self.folder.join(file.get_ref()));
+        let why = match (self.read_key)(&path) {
+            Err(KeyFileError::Missing) => return Ok(None),
+            Ok(bytes) => match std::str::from_utf8(&bytes).ok().and_then(|text| text.parse().ok()) {
+                Some(key) => return Ok(Some(key)),
+                None => "the file holds no key: remove it".to_owned(),
+            },
+            Err(KeyFileError::Unusable(why)) => why,
+        };
+        let title = format!("{} beside it cannot be used", path.display());
+        self.report(Finding::error(file.span(), title, "the key before this one", why));
+        Err(())
     }
 }
 

@@ -62,7 +62,7 @@ pub use error::Error;
 pub use firewall::{DEFAULT, Expectation, Firewall};
 pub use mt6d::overhead::CONTEXT as INNER_OVERHEAD;
 pub use names::PeerName;
-pub use node::{Mode, Node};
+pub use node::{Mode, Node, previous_key_file};
 pub use report::Report;
 pub use router::RouterConfig;
 pub use script::Configured;

@@ -1,5 +1,7 @@
 //! `[node]`: this gateway.
 
+use std::path::{Path, PathBuf};
+
 use ipnet::Ipv6Net;
 use mt6d::config::NOWHERE;
 use mt6d::keys::PrivateKey;
@@ -20,7 +22,8 @@ section! {
     /// `[node]`, as it stands in the file.
     NodeTable = "[node]" {
         /// File with this gateway's private key (`sidestep genkey`), relative to the configuration's folder. Refused if
-        /// others can read it.
+        /// others can read it. A file beside it with `.previous` behind its name, as `sidestep rotate-key` leaves it, has the
+        /// key before it, for a time of grace.
         private_key_file: String = Otherwise("one of the two is required");
         /// The key itself. Keep the configuration private: a warning is printed if others can read it.
         private_key: Zeroizing<String> = Otherwise("");
@@ -93,6 +96,14 @@ pub struct Node {
     pub transparent: Option<Transparent>,
 }
 
+/// Where the key before the one in a file is, for a time of grace, if no other place is written down.
+#[must_use]
+pub fn previous_key_file(file: &Path) -> PathBuf {
+    let mut path = file.as_os_str().to_owned();
+    path.push(".previous");
+    path.into()
+}
+
 const PRIVATE_KEY: SecretKind = SecretKind {
     name: "private_key",
     command: "sidestep genkey",
@@ -113,16 +124,23 @@ impl Converter<'_> {
                 self.require(&node.private_key_file, "the file that `sidestep genkey` wrote");
             }
         }
-        let previous_key = self.secret::<PrivateKey>(
+        let mut previous_key = self.secret::<PrivateKey>(
             &PREVIOUS_PRIVATE_KEY,
             &node.previous_private_key,
             &node.previous_private_key_file,
         );
         let has_previous =
             !(node.previous_private_key.is_absent() && node.previous_private_key_file.is_absent());
-        if let (Some(key), Some(before)) = (&key, &previous_key)
-            && key.public() == before.public()
-        {
+        let is_same =
+            matches!((&key, &previous_key), (Some(key), Some(before)) if key.public() == before.public());
+        if !has_previous {
+            let beside = self.secret_beside::<PrivateKey>(&node.private_key_file, previous_key_file).ok()?;
+            // They are the same where a change ended between its two steps.
+            let is_other =
+                |before: &PrivateKey| key.as_ref().is_some_and(|key| key.public() != before.public());
+            previous_key = beside.filter(is_other);
+        }
+        if is_same {
             let [inline, file] = [node.previous_private_key.span(), node.previous_private_key_file.span()];
             self.report(Finding::error(
                 if inline.is_empty() { file } else { inline },

@@ -62,6 +62,14 @@ impl Source {
         fleet::file(&self.text).map(|file| self.folder.join(file))
     }
 
+    /// The file of this gateway's private key, where that has one of its own.
+    pub fn private_key_file(&self) -> Option<PathBuf> {
+        let table = DeTable::parse(&self.text).ok()?;
+        let node = table.get_ref().get("node")?.get_ref().as_table()?;
+        let file = node.get("private_key_file")?.get_ref().as_str()?;
+        Some(self.folder.join(file))
+    }
+
     /// Its name in messages.
     pub fn name(&self) -> &Path {
         &self.parts[0].name

@@ -28,6 +28,9 @@ pub struct Status {
     pub network_namespace: u64,
     /// This node's public key, base64.
     pub public_key: String,
+    /// The one that it had before, while peers may still know it by that alone; null where there is none.
+    #[serde(default)]
+    pub previous_public_key: Option<String>,
     /// Interface that faces the public network.
     pub external: String,
     /// The prefix that this node hops in; 100::/64 as long as it has none.
@@ -355,6 +358,7 @@ pub fn example() -> Status {
         tunnel: "mt6d0".into(),
         network_namespace: 4_026_531_840,
         public_key: "mGn4LbuqcRyPHFAwrQYdKkNZqPS+XKUJG9Zn8BS2Yl4=".into(),
+        previous_public_key: None,
         external: "eth0".into(),
         hop_prefix: "2001:db8:a1::/64".parse().unwrap(),
         waits_for: None,

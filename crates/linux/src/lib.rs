@@ -9,6 +9,7 @@
 //! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue; one for many |
 //! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
+//! | [`inner`] | the networks behind this machine |
 //! | [`ruleset`] | news of changes to tables of nftables |
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
@@ -55,6 +56,7 @@ pub mod event;
 pub mod file;
 pub mod hosts;
 pub mod icmp_tap;
+pub mod inner;
 pub mod inside;
 pub mod jail;
 pub mod mark;

@@ -20,8 +20,8 @@ use crate::load::{load, load_tunnel};
 use crate::terminal::{complain, print};
 use crate::{
     agent, check, completion, doctor, down, event_lines, firewall, fleet_control, import_classic, ipsec, key,
-    manual, metrics, page, peer, rendezvous, running, script, seal, setup, show, ssh, stack, status,
-    tunnel_keys,
+    manual, metrics, page, peer, rendezvous, rotate_key, running, script, seal, setup, show, ssh, stack,
+    status, tunnel_keys,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -208,6 +208,7 @@ enum Command {
     #[command(subcommand)]
     Peer(peer::PeerCommand),
     SealPrefix(seal::SealCommand),
+    RotateKey(rotate_key::RotateCommand),
     #[command(subcommand)]
     Firewall(firewall::FirewallCommand),
     #[command(subcommand)]
@@ -442,6 +443,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Agent(options) => return options.run(),
         Command::Peer(command) => return command.run(),
         Command::SealPrefix(command) => command.run()?,
+        Command::RotateKey(command) => command.run()?,
         Command::Firewall(command) => return command.run(),
         Command::Script(command) => return command.run(),
         Command::Ipsec(command) => return command.run(),

@@ -11,6 +11,7 @@
 //! | `tunnel_keys`, `import_classic`, `rendezvous` | keys; the files of the published MT6D, made a configuration; where peers meet |
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `place` | where this end hops, if its file does not say so |
+//! | `rotate_key` | another key for this gateway |
 //! | `seal` | where this end hops, sealed for a peer |
 //! | `setup` | a gateway set up by commands: init, invite, join |
 //! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
@@ -53,6 +54,7 @@ mod page;
 mod peer;
 mod place;
 mod rendezvous;
+mod rotate_key;
 mod running;
 mod script;
 mod seal;

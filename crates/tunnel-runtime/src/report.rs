@@ -30,6 +30,7 @@ pub(super) fn node(
         tunnel: config.tunnel.name.clone(),
         network_namespace: control::network_namespace().unwrap_or_default(),
         public_key: config.node.private_key.public().to_string(),
+        previous_public_key: config.node.previous_key.as_ref().map(|key| key.public().to_string()),
         external: config.node.external.clone(),
         hop_prefix: node.hop_prefix(),
         waits_for: waits_for(config, node),

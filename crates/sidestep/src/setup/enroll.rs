@@ -18,7 +18,7 @@ use mt6d::keys::PublicKey;
 use zeroize::Zeroizing;
 
 use super::files::{Gateway, configuration, next_steps};
-use super::{Place, ask, machine};
+use super::{Place, ask};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::load::load_tunnel;
@@ -228,7 +228,7 @@ fn networks(options: &EnrollOptions, external: &str, within: &[IpNet]) -> Result
         return Ok(options.network.clone());
     }
     let is_offered = |network: &IpNet| within.is_empty() || within.iter().any(|wide| wide.contains(network));
-    let inner = machine::inner(external).into_iter().map(|inner| inner.network.trunc());
+    let inner = linux::inner::networks(external).into_iter().map(|inner| inner.network.trunc());
     let mut found: Vec<IpNet> = inner.filter(is_offered).collect();
     found.sort();
     found.dedup();

@@ -142,7 +142,7 @@ impl Place {
         if !self.address.is_empty() {
             return self.address.clone();
         }
-        let inner = machine::inner(external).into_iter().filter(|inner| is_own(&inner.network));
+        let inner = linux::inner::networks(external).into_iter().filter(|inner| is_own(&inner.network));
         inner.map(|inner| inner.address).collect()
     }
 }
@@ -204,7 +204,7 @@ pub(crate) fn invite(options: &InviteOptions) -> Result<(), Failure> {
         options.config.clone().or_else(|| only_tunnel(None)).ok_or_else(|| Failure::Message(none.into()))?;
     let config = load_tunnel(&file)?;
     let own: Vec<IpNet> = match options.own.as_slice() {
-        [] => machine::inner(&config.node.external).into_iter().map(|inner| inner.network).collect(),
+        [] => linux::inner::networks(&config.node.external).into_iter().map(|inner| inner.network).collect(),
         own => own.to_vec(),
     };
     if own.is_empty() {
