@@ -6,9 +6,9 @@ use std::time::Duration;
 use fleet::agent::RequestId;
 use fleet::exchange::{Answer, Question};
 use fleet::news::News;
-use fleet::site::Contact;
 use tokio::sync::oneshot;
 
+use crate::gateway::{Found, Reloaded};
 use crate::http::HttpError;
 
 /// What happens.
@@ -19,10 +19,12 @@ pub(crate) enum Event {
     Asked(Held),
     /// A question was answered, or not.
     Answered(RequestId, Result<Answer, HttpError>),
-    /// How the gateway is met.
-    Gateway(Option<Contact>),
+    /// What names say of where controllers are.
+    Signposts(Vec<String>),
+    /// How the gateway is found, if it is there.
+    Gateway(Option<Found>),
     /// What came of a reload.
-    Reloaded(Result<(), String>),
+    Reloaded(Reloaded),
 }
 
 /// A question of a peer, held until there is an answer.

@@ -4,12 +4,14 @@
 //! site.json      who it is, of which network
 //! identity.key   what it signs with
 //! fleet.json     what it knows of the fleet
+//! taken.json     what its gateway has taken of that, and what it refuses
 //! peers.toml     what its gateway takes (`fleet = "…/peers.toml"`); its group is the folder's, which is the daemon's
 //! ```
 
 use std::io;
 use std::path::{Path, PathBuf};
 
+use fleet::agent::Taken;
 use fleet::authority::{Authority, NetworkId};
 use fleet::fleet::Fleet;
 use fleet::key::{SigningKey, TextError};
@@ -135,6 +137,24 @@ impl Folder {
         let (authorities, news) = fleet.memory();
         let memory = Memory { authorities, news };
         self.write("fleet.json", &serde_json::to_vec(&memory).expect("texts and signatures"))
+    }
+
+    /// What the gateway has taken; nothing yet where it was given nothing.
+    ///
+    /// # Errors
+    /// If the file is not what was kept.
+    pub fn taken(&self) -> Result<Taken, FolderError> {
+        let (path, text) = self.read("taken.json")?;
+        let Some(text) = text else { return Ok(Taken::default()) };
+        serde_json::from_str(&text).map_err(|error| FolderError::Damaged { path, why: error.to_string() })
+    }
+
+    /// Keeps what the gateway has taken.
+    ///
+    /// # Errors
+    /// If it cannot be written; what was kept before stays.
+    pub fn keep_taken(&self, taken: &Taken) -> Result<(), FolderError> {
+        self.write("taken.json", &serde_json::to_vec(taken).expect("texts and numbers"))
     }
 
     /// Gives the gateway its peers. The daemon, which is root without root's rights over others' files, reads them as a member

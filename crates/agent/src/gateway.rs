@@ -1,5 +1,6 @@
 //! The gateway beside the agent: what it is, and that it takes what it is given.
 
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use control::tunnel_status::Status;
 use control::{FOLDER, Others, Request, ask_for, ask_within};
 use fleet::site::{Contact, TunnelKey};
+use ipnet::IpNet;
 use mt6d::config::NOWHERE;
 
 /// How long a reload of a thousand peers may take.
@@ -20,6 +22,26 @@ pub(crate) struct Gateway {
     socket: Arc<Path>,
 }
 
+/// What came of a reload.
+#[derive(Debug)]
+pub(crate) enum Reloaded {
+    /// It has what its file says.
+    Taken,
+    /// It keeps what it had, and says why.
+    Refused(String),
+    /// It does not run.
+    Absent,
+}
+
+/// A gateway as it is found.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// How it is met.
+    pub(crate) contact: Contact,
+    /// The networks that its machine is in, and its addresses there.
+    pub(crate) inner: Vec<(IpNet, IpAddr)>,
+}
+
 impl Gateway {
     /// Of the tunnel of this name, by the socket that is there for agents.
     pub(crate) fn of(tunnel: &str, folder: Option<&Path>) -> Self {
@@ -28,26 +50,38 @@ impl Gateway {
         Gateway { socket: socket.into() }
     }
 
-    /// Has it take its configuration anew. Where it does not run, it will when it starts.
-    pub(crate) async fn reload(&self) -> Result<(), String> {
+    /// Has it take its configuration anew.
+    pub(crate) async fn reload(&self) -> Reloaded {
         let socket = Arc::clone(&self.socket);
         let reload = move || match ask_within(&socket, &Request::Reload { confirm_ms: None }, RELOAD) {
-            Ok(_) | Err(control::Error::NotRunning { .. }) => Ok(()),
-            Err(error) => Err(error.to_string()),
+            Ok(_) => Reloaded::Taken,
+            Err(control::Error::NotRunning { .. }) => Reloaded::Absent,
+            Err(error) => Reloaded::Refused(error.to_string()),
         };
-        tokio::task::spawn_blocking(reload).await.unwrap_or_else(|error| Err(error.to_string()))
+        let reloaded = tokio::task::spawn_blocking(reload).await;
+        reloaded.unwrap_or_else(|error| Reloaded::Refused(error.to_string()))
     }
 
-    /// How it is met now; nothing while it does not run, or waits for a prefix.
-    pub(crate) async fn contact(&self) -> Option<Contact> {
+    /// How it is found now; nothing while it does not run, or waits for a prefix.
+    pub(crate) async fn look(&self) -> Option<Found> {
         let socket = Arc::clone(&self.socket);
-        let status = tokio::task::spawn_blocking(move || ask_for::<Status>(&socket, &Request::Show, ANSWER));
-        contact_of(&status.await.ok()?.ok()?)
+        let look = move || {
+            let status = ask_for::<Status>(&socket, &Request::Show, ANSWER).ok()?;
+            let inner = linux::inner::networks(&status.external);
+            let inner = inner.into_iter().map(|inner| (inner.network, inner.address)).collect();
+            Some(Found { contact: contact_of(&status)?, inner })
+        };
+        tokio::task::spawn_blocking(look).await.ok()?
     }
 }
 
+/// While it changes its key it is met by both: the one before is the one that all know.
 fn contact_of(status: &Status) -> Option<Contact> {
-    let key = status.public_key.parse().ok()?;
+    let read = |text: &String| text.parse().ok().map(TunnelKey);
+    let key = read(&status.public_key)?;
     let hop_prefix = Some(status.hop_prefix).filter(|prefix| *prefix != NOWHERE)?;
-    Some(Contact { key: TunnelKey(key), next_key: None, hop_prefix })
+    Some(match status.previous_public_key.as_ref().and_then(read) {
+        Some(previous) => Contact { key: previous, next_key: Some(key), hop_prefix },
+        None => Contact { key, next_key: None, hop_prefix },
+    })
 }

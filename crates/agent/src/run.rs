@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fleet::agent::{Action, Agent, Asker, RequestId, Source};
+use dns::Kind;
+use fleet::agent::{Action, Agent, Asker, Outcome, RequestId, Source};
 use fleet::exchange::{Answer, Question};
 use fleet::name::Name;
 use fleet::news::News;
-use fleet::site::Contact;
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -18,14 +18,12 @@ use tracing::{info, warn};
 use crate::controller::Controller;
 use crate::event::{Event, Held};
 use crate::folder::{Folder, FolderError};
-use crate::gateway::Gateway;
+use crate::gateway::{Found, Gateway, Reloaded};
 use crate::http::HttpError;
 use crate::peers;
 
 /// How often the gateway is asked how it is met.
 const LOOK: Duration = Duration::from_secs(5);
-/// After how long the gateway is asked again to take what it has refused: something else may have been wrong.
-const RELOAD_AGAIN: Duration = Duration::from_secs(30);
 
 /// How an agent runs.
 #[derive(Debug, Clone)]
@@ -60,7 +58,8 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
     let fleet = folder.fleet(identity.network)?.ok_or(RunError::NotAdmitted)?;
     let mut seed = [0; 8];
     getrandom::fill(&mut seed).map_err(|error| RunError::System(std::io::Error::other(error.to_string())))?;
-    let agent = Agent::new(identity.site, key, fleet, u64::from_ne_bytes(seed), Duration::ZERO);
+    let mut agent = Agent::new(identity.site, key, fleet, u64::from_ne_bytes(seed), Duration::ZERO);
+    agent.remember(folder.taken()?);
     let gateway = Gateway::of(&identity.tunnel, options.sockets.as_deref());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(RunError::System)?;
@@ -78,9 +77,8 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
             held: BTreeMap::new(),
             serving: None,
             is_there: false,
-            reload_at: None,
+            is_due: false,
             is_reloading: false,
-            refused: None,
         };
         runner.run(events).await
     })
@@ -100,10 +98,9 @@ struct Runner {
     serving: Option<(IpAddr, AbortHandle)>,
     /// Whether the gateway answered when it was looked at last.
     is_there: bool,
-    reload_at: Option<Duration>,
+    /// Whether the gateway is to read what was written.
+    is_due: bool,
     is_reloading: bool,
-    /// What the gateway has refused last.
-    refused: Option<String>,
 }
 
 impl Runner {
@@ -119,7 +116,7 @@ impl Runner {
             }
             self.serve();
             self.answer(now);
-            self.reload(now);
+            self.reload();
             let until = self.began + self.deadline().min(now + Duration::from_secs(3600));
             tokio::select! {
                 () = tokio::time::sleep_until(until) => {}
@@ -131,8 +128,7 @@ impl Runner {
 
     fn deadline(&self) -> Duration {
         let held = self.held.values().map(|(_, until)| *until);
-        let reload = self.reload_at.filter(|_| !self.is_reloading);
-        held.chain(reload).chain([self.agent.deadline()]).min().unwrap_or(Duration::MAX)
+        held.chain([self.agent.deadline()]).min().unwrap_or(Duration::MAX)
     }
 
     fn act(&mut self, action: Action) {
@@ -145,6 +141,13 @@ impl Runner {
                     let _ = events.send(Event::Answered(id, answer)).await;
                 });
                 self.running.insert(id, task.abort_handle());
+            }
+            Action::LookUp(names) => {
+                let events = self.sender.clone();
+                tokio::spawn(async move {
+                    let texts = tokio::task::spawn_blocking(move || texts_of(&names)).await;
+                    let _ = events.send(Event::Signposts(texts.unwrap_or_default())).await;
+                });
             }
             Action::Forget(id) => {
                 if let Some(task) = self.running.remove(&id) {
@@ -165,9 +168,15 @@ impl Runner {
                 );
             }
             Action::Apply(text) => match self.folder.write_peers(&text) {
-                Ok(()) => self.reload_at = Some(Duration::ZERO),
+                Ok(()) => self.is_due = true,
                 Err(error) => warn!(event = "peers_not_written", "the gateway keeps its peers: {error}"),
             },
+            Action::KeepTaken => {
+                if let Err(error) = self.folder.keep_taken(self.agent.taken()) {
+                    warn!(event = "fleet_not_kept", "what the gateway has taken is not kept: {error}");
+                }
+            }
+            Action::Gateway(outcome) => tell(&outcome),
             // It comes from elsewhere, and may go to a terminal.
             Action::Warn(text) => warn!(event = "fleet_refused", "{}", text.escape_debug()),
         }
@@ -196,12 +205,20 @@ impl Runner {
             Event::Gateway(found) => {
                 // It may have read its file before the agent has written it.
                 if found.is_some() && !self.is_there {
-                    self.reload_at = Some(now);
+                    self.agent.gateway_is_there();
                 }
                 self.is_there = found.is_some();
-                if let Some(contact) = found {
-                    self.looked(contact, now);
+                if let Some(found) = found {
+                    self.looked(found, now);
                 }
+            }
+            Event::Signposts(texts) => {
+                info!(
+                    event = "signposts",
+                    "neither controllers nor peers answer: {} texts in DNS say where else to ask",
+                    texts.len()
+                );
+                self.agent.told_signposts(&texts, now);
             }
             Event::Reloaded(result) => self.reloaded(result, now),
         }
@@ -215,13 +232,16 @@ impl Runner {
         }
     }
 
-    /// The gateway is met so. A key that it was going to have, and has, is not the next one any more.
-    fn looked(&mut self, mut contact: Contact, now: Duration) {
+    /// The gateway is found so: what is different is told. A key that administrators have announced stays the next one until it
+    /// has it.
+    fn looked(&mut self, Found { mut contact, inner }: Found, now: Duration) {
         let own = self.agent.asker();
-        let known = self.agent.fleet().site(own.site()).and_then(|site| site.contact.cloned());
-        contact.next_key = known.and_then(|known| known.next_key).filter(|next| *next != contact.key);
+        let Some(site) = self.agent.fleet().site(own.site()) else { return };
+        let announced = site.contact.and_then(|known| known.next_key).filter(|next| *next != contact.key);
+        contact.next_key = contact.next_key.or(announced);
+        let networks = site.member.renumbered(&inner);
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.agent.renumbered(Some(contact), None, unix_s, now);
+        self.agent.renumbered(Some(contact), networks, unix_s, now);
     }
 
     /// Where this site is inside of the tunnels.
@@ -258,12 +278,11 @@ impl Runner {
         }
     }
 
-    fn reload(&mut self, now: Duration) {
-        if self.is_reloading || self.reload_at.is_none_or(|at| at > now) {
+    fn reload(&mut self) {
+        if self.is_reloading || !self.is_due {
             return;
         }
-        self.reload_at = None;
-        self.is_reloading = true;
+        (self.is_due, self.is_reloading) = (false, true);
         let (gateway, events) = (self.gateway.clone(), self.sender.clone());
         tokio::spawn(async move {
             let result = gateway.reload().await;
@@ -271,24 +290,53 @@ impl Runner {
         });
     }
 
-    fn reloaded(&mut self, result: Result<(), String>, now: Duration) {
+    fn reloaded(&mut self, reloaded: Reloaded, now: Duration) {
         self.is_reloading = false;
-        match result {
-            Ok(()) => {
-                if self.refused.take().is_some() {
-                    info!(event = "peers_taken", "the gateway takes its peers again");
-                }
-            }
-            Err(why) => {
-                // Once for each reason.
-                if self.refused.as_ref() != Some(&why) {
-                    warn!(event = "peers_refused", "the gateway keeps the peers that it had: {why}");
-                }
-                self.refused = Some(why);
-                self.reload_at.get_or_insert(now + RELOAD_AGAIN);
+        // It may have read the file before or after it was written again.
+        if self.is_due {
+            return;
+        }
+        match reloaded {
+            Reloaded::Taken => self.agent.gateway_answered(Ok(()), now),
+            Reloaded::Refused(why) => self.agent.gateway_answered(Err(why), now),
+            Reloaded::Absent => {
+                self.is_there = false;
+                self.agent.gateway_is_absent();
             }
         }
     }
+}
+
+/// Says what came of what the gateway was given. Reasons are its own words about texts from elsewhere.
+fn tell(outcome: &Outcome) {
+    match outcome {
+        Outcome::LeftOut { site, why } => warn!(
+            event = "site_left_out",
+            "site {site} is left out, or as it was before: the gateway refuses it: {}",
+            why.escape_debug()
+        ),
+        Outcome::Back(site) => info!(event = "site_taken", "the gateway takes site {site} again"),
+        Outcome::Refused(why) => {
+            warn!(event = "peers_refused", "the gateway keeps the peers that it had: {}", why.escape_debug());
+        }
+        Outcome::Takes => info!(event = "peers_taken", "the gateway takes its peers again"),
+    }
+}
+
+/// The texts that these names have.
+fn texts_of(names: &[String]) -> Vec<String> {
+    let mut texts = Vec::new();
+    for name in names {
+        match dns::lookup(name, Kind::Txt) {
+            Ok(found) => texts.extend(found.into_iter().filter_map(|found| match found {
+                dns::Found::Text(text) => Some(text),
+                dns::Found::Address(_) => None,
+            })),
+            // No server, or no more of them.
+            Err(_) => break,
+        }
+    }
+    texts
 }
 
 async fn ask(
@@ -310,8 +358,8 @@ async fn ask(
 /// Asks the gateway now and then how it is met.
 async fn look(gateway: Gateway, events: mpsc::Sender<Event>) {
     loop {
-        let contact = gateway.contact().await;
-        if events.send(Event::Gateway(contact)).await.is_err() {
+        let found = gateway.look().await;
+        if events.send(Event::Gateway(found)).await.is_err() {
             return;
         }
         tokio::time::sleep(LOOK).await;

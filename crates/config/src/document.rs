@@ -4,7 +4,7 @@ use toml::Spanned;
 use toml::de::DeTable;
 
 use crate::event::EventsTable;
-use crate::firewall::table::{FirewallTable, ZoneTable};
+use crate::firewall::table::{FirewallTable, ReachTable, ZoneTable};
 use crate::key::Absent::{Default, Otherwise};
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
@@ -21,8 +21,8 @@ section! {
     Document = "the file" {
         /// Files whose [[peer]], [[script]], [[uplink]], [[network]] and [[route]] are as if they stood here: `"conf.d/*.toml"`.
         include: Vec<Spanned<String>> = Otherwise("none");
-        /// A file of the [[peer]] tables that `sidestep agent` writes, the [fleet's](fleet.md) agent. It may be absent, and has
-        /// neither files nor secrets, whoever writes it.
+        /// A file of the [[peer]] tables, and [reach], that `sidestep agent` writes, the [fleet's](fleet.md) agent. It may be
+        /// absent, and has neither files nor secrets, whoever writes it.
         fleet: String = Otherwise("none");
         /// This gateway.
         node: NodeTable = Otherwise("");
@@ -42,6 +42,8 @@ section! {
         zone: Vec<Spanned<ZoneTable>> = Otherwise("none");
         /// Its settings and rules.
         firewall: FirewallTable = Default("{}");
+        /// What a fleet says of who may open connections to whom.
+        reach: ReachTable = Default("{}");
         /// What is done when something happens.
         events: EventsTable = Default("{}");
     }

@@ -1,5 +1,5 @@
 //! `fleet`: peers that a fleet's agent writes. The agent is not root, and does not become more than itself by what it writes: its
-//! file has peers alone, and these name no file and have no secret.
+//! file has peers alone, and whom they may reach; these name no file and have no secret.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -72,11 +72,12 @@ fn check(path: &Path, text: &str) -> Result<(), Error> {
         report.show_only(&crate::reference::is_name);
         return Err(Error::Invalid(report));
     };
-    let help = "an agent writes [[peer]] tables alone, without files and secrets: let it write the file anew";
+    let help =
+        "an agent writes [[peer]] and [reach] alone, without files and secrets: let it write the file anew";
     for (name, value) in &entries {
         if name.get_ref() == "peer" {
             check_peers(value, help, &mut report);
-        } else {
+        } else if name.get_ref() != "reach" {
             report.hide(value);
             let title = format!("`{}` does not belong into the peers of a fleet", name.get_ref());
             report.add(Finding::error(name.span(), title, "", help));

@@ -4,7 +4,7 @@
 //! reference` writes all of them anew.
 
 use crate::event::EventsTable;
-use crate::firewall::table::{FirewallTable, RuleTable, TestTable, ZoneTable};
+use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
 use crate::network::NetworkTable;
@@ -21,7 +21,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 19] = [
+const TABLES: [Listed; 20] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -36,6 +36,7 @@ const TABLES: [Listed; 19] = [
     ("[firewall]", FirewallTable::KEYS, |_| true),
     ("[[firewall.rule]]", RuleTable::KEYS, |_| true),
     ("[[firewall.test]]", TestTable::KEYS, |_| true),
+    ("[reach]", ReachTable::KEYS, |_| true),
     ("[events]", EventsTable::KEYS, |_| true),
     ("[ipsec]", IpsecTable::KEYS, |_| true),
     ("[[remote]]", RemoteTable::KEYS, |_| true),
@@ -124,7 +125,7 @@ mod tests {
     #[test]
     fn every_declared_default_can_be_read() {
         let text = "[node]\n[tunnel]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\
-                    [[zone]]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n";
+                    [[zone]]\n[reach]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n";
         let mut report = crate::report::Report::default();
         assert!(crate::document::read(text, &mut report).is_some());
         assert!(!report.has_errors(), "{report}");

@@ -1,6 +1,6 @@
 //! A controller: a fleet as its store has it, followed as it changes, and told to agents.
 
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use fleet::desk::Desk;
@@ -10,6 +10,7 @@ use fleet::fleet::{Fleet, Notices};
 use fleet::name::Name;
 use fleet::news::{Have, News};
 use fleet::notice::ContactNotice;
+use fleet::pace::Pace;
 use fleet::signed::Signed;
 use store::{Change, Changes, Entry, Revision, Store, Watch, WatchError};
 use tokio::sync::watch;
@@ -37,6 +38,9 @@ struct Shared<S> {
     /// Up to which revision the store was followed.
     followed: watch::Sender<u64>,
     waiting: Waiting,
+    /// How often each site says something new, and when this began.
+    pace: Mutex<Pace>,
+    began: Instant,
 }
 
 /// Figures about a controller.
@@ -64,12 +68,19 @@ impl<S: Store> Controller<S> {
     pub async fn open(store: S) -> Result<Self, Error> {
         let Loaded { desk, revision, .. } = load::load(&store, true).await?;
         let (desk, followed) = (RwLock::new(desk), watch::Sender::new(revision.number()));
-        Ok(Controller { shared: Arc::new(Shared { store, desk, followed, waiting: Waiting::default() }) })
+        let (waiting, pace, began) = (Waiting::default(), Mutex::default(), Instant::now());
+        Ok(Controller { shared: Arc::new(Shared { store, desk, followed, waiting, pace, began }) })
     }
 
     /// The store.
     pub(crate) fn store(&self) -> &S {
         &self.shared.store
+    }
+
+    /// Whether a site has not said too much that is new lately. It is noted.
+    pub(crate) fn hears(&self, site: &Name) -> bool {
+        let mut pace = self.shared.pace.lock().unwrap_or_else(PoisonError::into_inner);
+        pace.hear(site, self.shared.began.elapsed()).is_ok()
     }
 
     /// What is known here: late by what has not come from the store yet.

@@ -102,7 +102,7 @@ impl Gateway {
             plan.peers.iter().map(|peer| (peer.name.clone(), peer.clone())).collect()
         };
         let networks = |plan: &Plan| -> BTreeSet<IpNet> {
-            plan.peers.iter().flat_map(|peer| peer.networks.values().flatten().copied()).collect()
+            plan.peers.iter().flat_map(|peer| peer.networks().copied()).collect()
         };
         let (old, new) = (peers(before), peers(after));
         let (had, has) = (networks(before), networks(after));

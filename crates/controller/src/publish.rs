@@ -241,7 +241,12 @@ impl<S: Store> Controller<S> {
         }
         let mut next = self.fleet();
         let (contacts, networks) = (news.contacts.clone(), news.networks.clone());
-        refuse(&next.take(news))?;
+        let taken = next.take(news);
+        refuse(&taken)?;
+        // It has the last of it then, and tells it again.
+        if taken.is_new && !self.hears(site) {
+            return Err(Error::Unavailable(format!("{site} says something new too often")));
+        }
         let mut last = None;
         for notice in contacts {
             last = self.keep(site, keys::contact(site), &notice).await?.or(last);

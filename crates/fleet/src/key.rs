@@ -6,9 +6,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
+use curve25519_dalek::edwards::CompressedEdwardsY;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest as _, Sha256};
+use sha2::{Digest as _, Sha256, Sha512};
+use x25519_dalek::StaticSecret;
 use zeroize::Zeroizing;
 
 const PUBLIC: &str = "ed25519:";
@@ -75,6 +77,18 @@ impl SigningKey {
         Signature(bytes.expect("a signature has 64 bytes"))
     }
 
+    /// What this key and another agree on by X25519 (RFC 7748), as the keys of signatures have their like there: only who has one of
+    /// the two has it. Nothing where the other is none that a secret can be shared with.
+    pub(crate) fn agree(&self, other: VerifyingKey) -> Option<Zeroizing<[u8; 32]>> {
+        let hash = Zeroizing::new(<[u8; 64]>::from(Sha512::digest(*self.seed)));
+        let mut scalar = Zeroizing::new([0; 32]);
+        scalar.copy_from_slice(&hash[..32]);
+        let point = CompressedEdwardsY(other.0).decompress()?.to_montgomery();
+        let shared =
+            StaticSecret::from(*scalar).diffie_hellman(&x25519_dalek::PublicKey::from(point.to_bytes()));
+        shared.was_contributory().then(|| Zeroizing::new(shared.to_bytes()))
+    }
+
     /// As text, for its file alone.
     #[must_use]
     pub fn to_text(&self) -> Zeroizing<String> {
@@ -98,6 +112,11 @@ impl fmt::Debug for SigningKey {
 }
 
 impl VerifyingKey {
+    /// Its bytes.
+    pub(crate) fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Whether the signature is one of this key for the message.
     #[must_use]
     pub fn verifies(&self, message: &[u8], signature: &Signature) -> bool {
@@ -120,6 +139,12 @@ impl Digest {
             hash.update(digest.0);
         }
         Digest(hash.finalize().into())
+    }
+
+    /// The digest that has these bytes.
+    #[must_use]
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Digest(bytes)
     }
 
     /// Its bytes.

@@ -13,7 +13,7 @@
 //!
 //! # What a member does with it
 //! A [`plan::Plan`]: the peers of its gateway, and the networks behind each, which becomes a file of `[[peer]]` tables
-//! ([`peers`]).
+//! (`peers`): where the gateway refuses what one site says, that site alone is left out ([`agent`]).
 //!
 //! # What it knows
 //! Of each site what concerns all (identity, role, networks), and how to meet those that it has a tunnel with. The hopping
@@ -21,6 +21,7 @@
 
 pub mod agent;
 pub mod authority;
+mod behind;
 mod claims;
 pub mod desk;
 pub mod document;
@@ -32,10 +33,12 @@ pub mod line;
 pub mod name;
 pub mod news;
 pub mod notice;
+pub mod pace;
 pub mod peers;
 pub mod plan;
 pub mod settings;
 pub mod signed;
+pub mod signpost;
 pub mod site;
 
 pub use claims::Collision;

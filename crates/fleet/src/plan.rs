@@ -6,10 +6,11 @@
 //! gateway takes packets of a site only from the peer that it would send packets to that site through.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
 
+use crate::exchange::PEER_PORT;
 use crate::fleet::{Current, Fleet};
 use crate::key::Digest;
 use crate::name::Name;
@@ -21,6 +22,10 @@ use crate::site::{Contact, Member};
 pub struct Plan {
     /// Its peers, by their names.
     pub peers: Vec<PlannedPeer>,
+    /// The networks behind the site itself, as they are known to others.
+    pub own: Vec<IpNet>,
+    /// Where it is asked by agents: its own agent, and controllers in its networks.
+    pub serves: Vec<SocketAddr>,
     /// Those that it has tunnels with, but of which it is not known how they are met.
     pub unmet: Vec<Name>,
     /// Those that it may exchange packets with, and to which no way leads.
@@ -36,8 +41,32 @@ pub struct PlannedPeer {
     pub contact: Contact,
     /// Something leaves at least this often, in seconds; without it, sessions are for traffic only.
     pub keepalive: Option<u16>,
-    /// The networks behind it, by the zones that they are in, in the order of addresses.
-    pub networks: BTreeMap<Option<Name>, Vec<IpNet>>,
+    /// What is behind it, in the order of the sites' names.
+    pub behind: Vec<Behind>,
+}
+
+/// The networks of a site behind a peer, which may be that site itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Behind {
+    /// Whose they are.
+    pub site: Name,
+    /// The zone that they are in.
+    pub zone: Option<Name>,
+    /// Whether they may open connections to this site.
+    pub opens: bool,
+    /// Whether this site may open connections to them.
+    pub accepts: bool,
+    /// Where the site's agent is, which is always heard.
+    pub agent: Option<IpAddr>,
+    /// The networks, in the order of addresses.
+    pub networks: Vec<IpNet>,
+}
+
+impl PlannedPeer {
+    /// All networks behind it.
+    pub fn networks(&self) -> impl Iterator<Item = &IpNet> {
+        self.behind.iter().flat_map(|behind| &behind.networks)
+    }
 }
 
 /// A way from one site to another: the sites on it, and those two.
@@ -64,43 +93,44 @@ impl Plan {
         let Some(policy) = fleet.settings().map(|settings| &settings.policy) else { return Plan::default() };
         let Some(me) = sites.get(own).filter(|me| !me.member.is_revoked()) else { return Plan::default() };
         let ways = ways_from(&sites, policy, own);
-        let mut plan = Plan::default();
-        let mut behind: BTreeMap<&Name, BTreeMap<Option<Name>, Vec<IpNet>>> = BTreeMap::new();
+        let mut plan =
+            Plan { own: me.member.networks.clone(), serves: serves(fleet, &me.member), ..Plan::default() };
+        let mut peers: BTreeMap<&Name, Vec<Behind>> = BTreeMap::new();
         for (name, site) in &sites {
             if name == &own || site.member.is_revoked() {
                 continue;
             }
-            let networks = networks_for(policy, &me.member, &site.member);
+            let mut networks = networks_for(policy, &me.member, &site.member);
+            networks.sort();
+            networks.dedup();
             match ways.get(name) {
                 Some(reached) => {
-                    let zones = behind.entry(reached.first).or_default();
-                    zones.entry(site.member.zone.clone()).or_default().extend(networks);
+                    let peer = peers.entry(reached.first).or_default();
+                    let behind = Behind {
+                        site: (*name).clone(),
+                        zone: site.member.zone.clone(),
+                        opens: policy.may_reach(&site.member, &me.member),
+                        accepts: policy.may_reach(&me.member, &site.member),
+                        agent: site.member.address,
+                        networks,
+                    };
+                    peer.extend((!behind.networks.is_empty()).then_some(behind));
                 }
                 None if networks.is_empty() => {}
                 None => plan.unreachable.push((*name).clone()),
             }
         }
-        for (name, mut networks) in behind {
+        for (name, behind) in peers {
             let Some(site) = sites.get(name) else { continue };
             let Some(contact) = site.contact else {
                 plan.unmet.push(name.clone());
                 continue;
             };
-            networks.retain(|_, networks| !networks.is_empty());
-            for networks in networks.values_mut() {
-                networks.sort();
-                networks.dedup();
-            }
-            if networks.is_empty() {
+            if behind.is_empty() {
                 continue;
             }
             let keepalive = policy.keepalive(&me.member, &site.member);
-            plan.peers.push(PlannedPeer {
-                name: name.clone(),
-                contact: contact.clone(),
-                keepalive,
-                networks,
-            });
+            plan.peers.push(PlannedPeer { name: name.clone(), contact: contact.clone(), keepalive, behind });
         }
         plan
     }
@@ -120,6 +150,18 @@ pub fn way<'f>(fleet: &'f Fleet, from: &Name, to: &Name) -> Option<Way<'f>> {
     }
     way.reverse();
     Some(way)
+}
+
+/// Where agents ask at a site.
+fn serves(fleet: &Fleet, me: &Member) -> Vec<SocketAddr> {
+    let controllers = fleet.settings().into_iter().flat_map(|settings| &settings.controllers);
+    let inside = controllers.filter_map(|controller| controller.inside);
+    let own = inside.filter(|place| me.networks.iter().any(|network| network.contains(&place.ip())));
+    let agent = me.address.map(|address| SocketAddr::new(address, PEER_PORT));
+    let mut places: Vec<SocketAddr> = own.chain(agent).collect();
+    places.sort();
+    places.dedup();
+    places
 }
 
 /// What this gateway sends to a site, and takes from it. A relay passes on whatever comes: those at the ends refuse what they are

@@ -12,6 +12,9 @@ use crate::site::Member;
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Settings {
+    /// The domain below which sites that reach nobody are told where controllers are ([`crate::signpost`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signposts: Option<String>,
     /// Who has a tunnel with whom, and who may reach whom.
     #[serde(default)]
     pub policy: Policy,

@@ -89,8 +89,14 @@ impl Fleet {
 
     /// A site enrols: it applies, and waits.
     fn enroll(&mut self, node: &str) {
+        self.enroll_as(node, &[]);
+    }
+
+    /// The same of a site that is invited with more words.
+    fn enroll_as(&mut self, node: &str, terms: &[&str]) {
         let (n, role) = (number(node), if node == "h" { "hub" } else { "spoke" });
-        let invitation = self.control(&["invite", "--site", node, "--role", role, "--expires", "1h"]);
+        let invite = [&["invite", "--site", node, "--role", role, "--expires", "1h"], terms].concat();
+        let invitation = self.control(&invite);
         let invitation = invitation.split_whitespace().find(|word| word.starts_with("sidestep-fleet1-"));
         let (program, tunnel) = (self.scene.program(), self.scene.tunnel(node));
         let [folder, state] = ["etc", "state"].map(|name| self.scene.path(name).display().to_string());
@@ -109,6 +115,8 @@ impl Fleet {
             &hops,
             "--network",
             &network,
+            "--may-take",
+            &format!("fd00:{n}:9::/48"),
             "--address",
             &inside(node),
             "--external",
@@ -118,15 +126,51 @@ impl Fleet {
         wait_until("an application", || self.control(&["applications"]).contains(&network));
     }
 
+    fn kill_controller(&self) {
+        for process in self.scene.node("h").processes() {
+            let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
+            if line.contains("\0control\0up\0") {
+                kill(Pid::from_raw(process.as_raw()), Signal::SIGKILL).expect("a controller");
+            }
+        }
+    }
+
     /// Gateway and agent of a site that was let in; both at once.
     fn start(&mut self, node: &str) {
+        self.start_by(node, &self.scene.program());
+    }
+
+    fn start_by(&mut self, node: &str, program: &str) {
         wait_until("a member", || self.scene.log(node).contains("is a site of the fleet now"));
-        let (program, tunnel) = (self.scene.program(), self.scene.tunnel(node));
+        let tunnel = self.scene.tunnel(node);
         let path = |name: &str| self.scene.path(name).display().to_string();
         let (file, memory, state) =
             (path(&format!("etc/{tunnel}.toml")), path(&format!("{node}.state")), path("state"));
-        self.scene.start(node, &[&program, "up", &file, "--state-dir", &memory]);
-        self.scene.start(node, &[&program, "agent", &tunnel, "--state-dir", &state]);
+        self.scene.start(node, &[program, "up", &file, "--state-dir", &memory]);
+        self.scene.start(node, &[program, "agent", &tunnel, "--state-dir", &state]);
+    }
+
+    /// The peers that an agent has written.
+    fn peers(&self, node: &str) -> String {
+        let file = self.scene.path(&format!("state/{}/peers.toml", self.scene.tunnel(node)));
+        std::fs::read_to_string(file).unwrap_or_default()
+    }
+
+    /// Another key for a gateway; what was said.
+    fn rotate(&self, node: &str, words: &[&str]) -> String {
+        let file = self.scene.path(&format!("etc/{}.toml", self.scene.tunnel(node))).display().to_string();
+        self.scene.run(node, &[&[self.scene.program().as_str(), "rotate-key", &file], words].concat())
+    }
+
+    /// A field of the session that a gateway has with its first peer.
+    fn session(&self, node: &str, field: &str) -> Option<String> {
+        self.status(node)["peers"][0]["session"][field].as_str().map(str::to_owned)
+    }
+
+    fn status(&self, node: &str) -> serde_json::Value {
+        let (program, tunnel) = (self.scene.program(), self.scene.tunnel(node));
+        let shown = self.scene.run(node, &[&program, "show", &tunnel, "--json"]);
+        serde_json::from_str(&shown).expect("a status")
     }
 
     fn reaches(&self, from: &str, to: &str) -> bool {
@@ -135,9 +179,7 @@ impl Fleet {
 
     /// Whether a gateway has a peer.
     fn has(&self, node: &str, peer: &str) -> bool {
-        let (program, tunnel) = (self.scene.program(), self.scene.tunnel(node));
-        let shown = self.scene.run(node, &[&program, "show", &tunnel, "--json"]);
-        let status: serde_json::Value = serde_json::from_str(&shown).expect("a status");
+        let status = self.status(node);
         status["peers"].as_array().expect("peers").iter().any(|found| found["name"] == peer)
     }
 }
@@ -156,15 +198,8 @@ fn sites_come_and_go_and_the_others_lose_nothing() {
     wait_until("a spoke reaches the hub", || fleet.reaches("1", "h"));
     wait_until("one spoke reaches the other", || fleet.reaches("1", "2"));
     // Each spoke knows where the hub is, and not where the other is.
-    let peers = |node: &str| {
-        let file = format!("state/{}/peers.toml", fleet.scene.tunnel(node));
-        std::fs::read_to_string(fleet.scene.path(&file)).expect("peers")
-    };
-    assert!(
-        peers("1").contains("2001:db8:a1::/64") && !peers("1").contains("2001:db8:a3::/64"),
-        "{}",
-        peers("1")
-    );
+    let peers = fleet.peers("1");
+    assert!(peers.contains("2001:db8:a1::/64") && !peers.contains("2001:db8:a3::/64"), "{peers}");
     let known =
         std::fs::read_to_string(fleet.scene.path(&format!("state/{}/fleet.json", fleet.scene.tunnel("1"))));
     assert!(!known.expect("what it knows").contains("2001:db8:a3::/64"));
@@ -183,13 +218,12 @@ fn sites_come_and_go_and_the_others_lose_nothing() {
     fleet.start("3");
     wait_until("the new spoke reaches the first", || fleet.reaches("3", "1"));
 
+    // A hub that passes something on from one spoke to another tells neither of a shorter way on its tunnel's device.
+    let drops = fleet.status("1")["peers"][0]["drops"].clone();
+    assert!(drops["source_not_allowed"].is_null(), "{drops}");
+
     // Without any controller nothing changes, also over a restart of an agent.
-    for process in fleet.scene.node("h").processes() {
-        let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
-        if line.contains("\0control\0up\0") {
-            kill(Pid::from_raw(process.as_raw()), Signal::SIGKILL).expect("a controller");
-        }
-    }
+    fleet.kill_controller();
     let (lost, _) = fleet.scene.ping_while("1", &inside("3"), 5, || {
         let (program, tunnel) = (fleet.scene.program(), fleet.scene.tunnel("3"));
         let _ = fleet.scene.run("3", &[&program, "reload", &tunnel]);
@@ -197,4 +231,182 @@ fn sites_come_and_go_and_the_others_lose_nothing() {
     });
     assert_eq!(lost, 0, "without a controller");
     assert!(fleet.has("h", "3") && fleet.has("h", "1"));
+}
+
+#[test]
+fn a_site_changes_its_key_and_its_networks_and_nobody_is_asked() {
+    let Some(mut fleet) = Fleet::new() else { return };
+    for node in ["h", "1"] {
+        fleet.enroll(node);
+    }
+    fleet.sign(&["approve", "--all"]);
+    for node in ["h", "1"] {
+        fleet.start(node);
+    }
+    wait_until("a spoke reaches the hub", || fleet.reaches("1", "h"));
+    let old = fleet.session("1", "own_key").expect("a session");
+    let mut new = String::new();
+    let (lost, _) = fleet.scene.ping_while("1", &inside("h"), 20, || {
+        let said = fleet.rotate("1", &[]);
+        assert!(said.contains("the one before is kept") && !said.contains("next_public_key"), "{said}");
+        new = fleet.status("1")["public_key"].as_str().expect("a key").to_owned();
+        assert_ne!(new, old);
+        // Its peers hear of both, and have a session with the new one.
+        wait_until("the hub knows both keys", || {
+            fleet.peers("h").contains(&format!("public_key  = \"{old}\"\nnext_public_key = \"{new}\""))
+        });
+        wait_until("sessions with the new key", || {
+            fleet.session("1", "own_key").as_ref() == Some(&new)
+                && fleet.session("h", "peer_key").as_ref() == Some(&new)
+        });
+        let again = fleet.rotate("1", &[]);
+        assert!(again.contains("the last change is not over"), "{again}");
+        let said = fleet.rotate("1", &["--every", "1s"]);
+        assert!(said.contains("the key before is forgotten"), "{said}");
+        wait_until("the hub knows the new key alone", || {
+            let peers = fleet.peers("h");
+            peers.contains(&format!("public_key  = \"{new}\"")) && !peers.contains(&old)
+        });
+    });
+    assert_eq!(lost, 0, "from {old} to {new}");
+    assert_eq!(fleet.session("h", "peer_key"), Some(new));
+
+    // Its provider gives it another network, which it may take, and then one more, which it may not.
+    let lan = "link add lan type veth peer name lan-host\nlink set lan up\nlink set lan-host up\n";
+    fleet.scene.ip("1", &format!("{lan}address add fd00:2:9:1::1/64 dev lan nodad"));
+    wait_until("the hub has the network", || fleet.peers("h").contains("fd00:2:9:1::/64"));
+    fleet
+        .scene
+        .ip("1", "address add fd00:8:9:1::1/64 dev lan nodad\naddress add fd00:2:9:2::1/64 dev lan nodad");
+    wait_until("the hub has one more", || fleet.peers("h").contains("fd00:2:9:2::/64"));
+    assert!(!fleet.peers("h").contains("fd00:8:9:1::/64"), "{}", fleet.peers("h"));
+    wait_until("it is reached there", || fleet.scene.answers("h", "fd00:2:9:1::1"));
+    fleet.scene.ip("1", "address del fd00:2:9:1::1/64 dev lan");
+    wait_until("the hub has it no more", || !fleet.peers("h").contains("fd00:2:9:1::/64"));
+}
+
+/// What a gateway's file says of its firewall: a zone for each of the fleet's, and one for the rest of the tunnel.
+fn firewall(tunnel: &str, more: &str) -> String {
+    format!(
+        "\n[firewall]\naccept_special = [\"2001:db8::/32\", \"fc00::/7\"]\n\
+         [[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"eth0\"]\n\
+         [[zone]]\nname = \"sites\"\ntrust = \"inside\"\ninterfaces = [\"{tunnel}\"]\n{more}"
+    )
+}
+
+#[test]
+fn a_fleets_zones_and_directions_hold_in_firewalls() {
+    let Some(mut fleet) = Fleet::new() else { return };
+    fleet.enroll("h");
+    fleet.enroll_as("1", &["--zone", "office"]);
+    fleet.enroll_as("2", &["--zone", "sensors"]);
+    fleet.sign(&["approve", "--all"]);
+    let add = |fleet: &Fleet, node: &str, text: &str| {
+        let path = fleet.scene.path(&format!("etc/{}.toml", fleet.scene.tunnel(node)));
+        let before = std::fs::read_to_string(&path).expect("a configuration");
+        std::fs::write(&path, before + text).expect("a configuration");
+    };
+    // One end has a firewall, and the hub, which lets all pass; the other end has none.
+    for node in ["h", "1", "2"] {
+        wait_until("a member", || fleet.scene.log(node).contains("is a site of the fleet now"));
+    }
+    for node in ["h", "1"] {
+        add(&fleet, node, &firewall(&fleet.scene.tunnel(node), ""));
+    }
+    for node in ["h", "1", "2"] {
+        fleet.start(node);
+    }
+    wait_until("both ways", || fleet.reaches("1", "2") && fleet.reaches("2", "1") && fleet.reaches("h", "1"));
+    let rules = "link = [{ between = { roles = [\"hub\"] }, and = { roles = [\"hub\", \"spoke\"] } }]\n\
+                 relay = [{ roles = [\"hub\"] }]\n\
+                 reach = [{ from = { zones = [\"office\"] }, to = {} }, { from = { zones = [\"sensors\"] }, to = { roles = [\"hub\"] } }]\n";
+    let controllers = fleet.control(&["policy"]);
+    let controllers = &controllers[controllers.find("[[controller]]").expect("a controller")..];
+    let file = fleet.scene.write("rules.toml", &format!("{rules}{controllers}")).display().to_string();
+    let said = fleet.sign(&["policy", &file]);
+    wait_until("what was asked first asks no more", || !fleet.reaches("2", "1") && !fleet.reaches("h", "1"));
+    assert!(fleet.reaches("1", "2") && fleet.reaches("1", "h") && fleet.reaches("2", "h"), "{said}");
+    // Its agent is still heard by the hub, and hears.
+    let asked = fleet.scene.run("h", &["bash", "-c", &format!("exec 3<>/dev/tcp/{}/4161", inside("1"))]);
+    assert_eq!(asked, "", "an agent that is not heard");
+
+    // The hub names the fleet's zones, and says what passes.
+    let zones =
+        "[[zone]]\nname = \"office\"\ntrust = \"guest\"\n[[zone]]\nname = \"sensors\"\ntrust = \"guest\"\n";
+    let (program, tunnel) = (fleet.scene.program(), fleet.scene.tunnel("h"));
+    add(&fleet, "h", zones);
+    fleet.scene.run("h", &[&program, "reload", &tunnel]);
+    wait_until("nothing passes the hub", || !fleet.reaches("1", "2"));
+    let pass = "[[firewall.rule]]\nfrom = \"office\"\nto = \"sensors\"\naction = \"accept\"\n";
+    add(&fleet, "h", pass);
+    fleet.scene.run("h", &[&program, "reload", &tunnel]);
+    wait_until("what the hub lets pass", || fleet.reaches("1", "2"));
+    assert!(!fleet.reaches("2", "1"));
+}
+
+#[test]
+fn a_site_that_was_away_while_all_moved_is_led_back_by_dns() {
+    if crate::program(&["dnsmasq", "unshare"]).is_none() {
+        return;
+    }
+    let Some(mut fleet) = Fleet::new() else { return };
+    let rules = |fleet: &Fleet, rules: &str| {
+        let file = fleet.scene.write("rules.toml", rules).display().to_string();
+        fleet.sign(&["policy", &file])
+    };
+    let said = rules(&fleet, &format!("signposts = \"r7.example.net\"\n{}", fleet.control(&["policy"])));
+    assert!(said.contains("published"), "{said}");
+    for node in ["h", "1"] {
+        fleet.enroll(node);
+    }
+    fleet.sign(&["approve", "--all"]);
+    wait_until("a member", || fleet.scene.log("1").contains("is a site of the fleet now"));
+    fleet.start("h");
+
+    // While the spoke is off, the controller goes elsewhere, and so do the hub and the spoke itself.
+    let change = |fleet: &Fleet, file: &str, from: &str, to: &str| {
+        let path = fleet.scene.path(file);
+        let text = std::fs::read_to_string(&path).expect("a file");
+        assert!(text.contains(from), "{from} in {text}");
+        std::fs::write(&path, text.replace(from, to)).expect("a file");
+    };
+    let said = rules(&fleet, &fleet.control(&["policy"]).replace(":4160", ":4999"));
+    assert!(said.contains("published"), "{said}");
+    wait_until("the hub knows", || {
+        let known = fleet.scene.path(&format!("state/{}/fleet.json", fleet.scene.tunnel("h")));
+        std::fs::read_to_string(known).is_ok_and(|known| known.contains(":4999"))
+    });
+    fleet.kill_controller();
+    change(&fleet, "control/network.toml", ":4160", ":4999");
+    let (program, folder) = (fleet.scene.program(), fleet.scene.path("control").display().to_string());
+    fleet.scene.start("h", &[&program, "control", "up", "--dir", &folder, "--listen", "[::]:4999"]);
+    for (node, n) in [("h", 1), ("1", 2)] {
+        let (old, new) = (format!("2001:db8:a{n}::/64"), format!("2001:db8:b{n}::/64"));
+        fleet.scene.ip("r", &format!("route del {old}\nroute add {new} via 2001:db8:f{n}::2"));
+        change(&fleet, &format!("etc/{}.toml", fleet.scene.tunnel(node)), &old, &new);
+    }
+    fleet.scene.run("h", &[&program, "reload", &fleet.scene.tunnel("h")]);
+    wait_until("a controller", || fleet.control(&["sites", "--json"]).contains("2001:db8:b1::/64"));
+
+    // An administrator publishes it.
+    let key = fleet.scene.path("admin.key").display().to_string();
+    let lines = fleet.control(&["signposts", "--key", &key]);
+    let records: String = lines
+        .lines()
+        .map(|line| {
+            let words: Vec<&str> = line.split_whitespace().collect();
+            format!("txt-record={},{}\n", words[0].trim_end_matches('.'), words[4].trim_matches('"'))
+        })
+        .collect();
+    assert_eq!(records.lines().count(), 2, "{lines}");
+    assert!(!lines.contains("4999") && !lines.contains("2001:db8:") && !lines.contains("spoke"), "{lines}");
+    let file = fleet
+        .scene
+        .write("dnsmasq.conf", &format!("no-resolv\nno-hosts\nuser=root\npid-file\nport=53\n{records}"));
+    let file = file.display().to_string();
+    fleet.scene.start("r", &["dnsmasq", "--keep-in-foreground", "-C", &file]);
+    let names = crate::promises::finding::asks(&fleet.scene.path(""), "2001:db8:f2::1");
+    fleet.start_by("1", &names.display().to_string());
+    wait_until("nobody answers", || fleet.scene.log("1").contains("say where else to ask"));
+    wait_until("a spoke reaches the hub again", || fleet.reaches("1", "h"));
 }

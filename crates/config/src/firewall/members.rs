@@ -126,7 +126,7 @@ impl Converter<'_> {
                 zone.interfaces.push(device.to_owned());
             }
         }
-        good
+        good & self.zones_of_fleet(document, tunnels.device, zones, &before)
     }
 
     /// The index of the zone of this name.

@@ -2,6 +2,7 @@
 
 mod findings;
 mod members;
+mod reach;
 pub(crate) mod table;
 mod value;
 
@@ -123,8 +124,17 @@ impl Converter<'_> {
         let means = Means { policy: &named, addresses, services, schedules: schedules? };
         let rules: Vec<_> = table.rule.list().iter().map(|rule| self.rule(rule.get_ref(), &means)).collect();
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
+        let refuse = settings.as_ref()?.refuse;
+        let mut first = self.rules_of_fleet(document, refuse, named.zones().len())?;
         let lines = Lines::of(text);
-        let lines = table.rule.list().iter().map(|rule| lines.number(rule.span().start)).collect();
+        // Where the fleet's file is named, if that is where they come from.
+        let of_fleet =
+            [document.fleet.span(), document.reach.span()].into_iter().find(|span| !span.is_empty());
+        let of_fleet = lines.number(of_fleet.unwrap_or_default().start);
+        let own = table.rule.list().iter().map(|rule| lines.number(rule.span().start));
+        let lines = std::iter::repeat_n(of_fleet, first.len()).chain(own).collect();
+        first.extend(rules);
+        let rules = first;
         let policy = self.policy(document, named.zones().to_vec(), rules, settings?)?;
         let tests = self.tests(table, text, &policy)?;
         self.findings(document, &policy);

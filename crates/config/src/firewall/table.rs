@@ -104,6 +104,25 @@ section! {
     }
 }
 
+section! {
+    /// `[reach]`, as it stands in the file.
+    ReachTable = "[reach]" {
+        /// The networks on this side, which the rest is about.
+        own: Vec<Spanned<String>> = Otherwise("none");
+        /// Networks behind peers that open no connections to `own`: they only answer.
+        answers_only: Vec<Spanned<String>> = Otherwise("none");
+        /// Networks behind peers that `own` opens no connections to: they only ask.
+        asks_only: Vec<Spanned<String>> = Otherwise("none");
+        /// Addresses of other sites' agents, which may always ask what `serves` names.
+        agents: Vec<Spanned<String>> = Otherwise("none");
+        /// Where they ask on this side: `"[fd00:1::1]:4161"`.
+        serves: Vec<Spanned<String>> = Otherwise("none");
+        /// Networks behind peers, by zones of the fleet. Each is a part of the [zone](#zones) of that name, if there is one that
+        /// has no more than `name` and `trust`.
+        zones: BTreeMap<String, Spanned<OneOrMany>> = Default("{}");
+    }
+}
+
 /// One text, or a list of them.
 #[derive(Debug)]
 pub(crate) enum OneOrMany {

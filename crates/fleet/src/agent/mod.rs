@@ -6,6 +6,7 @@
 //!
 //! Times are since any moment, the same for all calls.
 
+mod given;
 mod sources;
 
 use std::collections::VecDeque;
@@ -24,12 +25,16 @@ use crate::key::{Digest, SigningKey};
 use crate::name::Name;
 use crate::news::{News, Refusal};
 use crate::notice::{ContactNotice, NetworksNotice, next_number};
-use crate::peers;
+use crate::pace::{Pace, Paced};
+use crate::peers::Parts;
 use crate::plan::Plan;
 use crate::signed::Signed;
+use crate::signpost::{self, Signpost};
 use crate::site::Contact;
+use given::Given;
 use sources::{Failing, Random, Sources};
 
+pub use given::{Outcome, Taken};
 pub use sources::Source;
 
 /// How long one waits for news where it asks, at most: by then the other end has answered.
@@ -41,6 +46,9 @@ const GOSSIP: Duration = Duration::from_secs(600);
 /// Between two changes of the gateway, at least: a reload loses nothing, and is not for every one of many documents.
 const BETWEEN: Duration = Duration::from_secs(1);
 
+/// How often signposts are looked for while nobody answers, on average.
+const LOOK_UP: Duration = Duration::from_secs(120);
+
 /// A site's agent.
 #[derive(Debug)]
 pub struct Agent {
@@ -50,12 +58,19 @@ pub struct Agent {
     random: Random,
     /// How controllers and peers are asked.
     lines: [Line; 2],
-    /// What the gateway was given last, and since when.
-    applied: Option<(String, Duration)>,
+    given: Given,
+    /// Since when the gateway has what it was given last.
+    applied: Option<Duration>,
     /// When it is given something else.
     apply_at: Option<Duration>,
+    /// What others say of themselves, at a pace, and how often this site does.
+    paced: Paced,
+    own_pace: Pace,
     /// Whether a controller has answered since one last did not.
     has_controller: bool,
+    /// Where signposts have led, and when they are looked for again.
+    found: Vec<Source>,
+    look_up_at: Duration,
     /// Own notices that no controller has confirmed.
     unsaid: News,
     /// How many peers are still to be told them in a row, where no controller passes them on.
@@ -140,12 +155,19 @@ pub enum Action {
         /// How long the answer may be held back while there is nothing new.
         wait: Duration,
     },
+    /// Nobody answers: look up the texts that these names have in DNS, and call [`Agent::told_signposts`] with them.
+    LookUp(Vec<String>),
     /// Forget a question that is not needed any more.
     Forget(RequestId),
     /// Keep what is known ([`Fleet::memory`]) over a restart.
     Keep,
-    /// Give this to the gateway, in place of what it had: its peers.
+    /// Give this to the gateway, in place of what it had: its peers. Then call [`Agent::gateway_answered`], or
+    /// [`Agent::gateway_is_absent`].
     Apply(String),
+    /// Keep what the gateway has taken ([`Agent::taken`]) over a restart.
+    KeepTaken,
+    /// Say what came of it.
+    Gateway(Outcome),
     /// Say that something was refused, or is wrong.
     Warn(String),
 }
@@ -169,9 +191,14 @@ impl Agent {
             desk,
             random,
             lines: [line(Kind::Controllers), line(Kind::Peers)],
+            given: Given::default(),
             applied: None,
             apply_at: Some(now),
+            paced: Paced::default(),
+            own_pace: Pace::default(),
             has_controller: false,
+            found: Vec::new(),
+            look_up_at: now,
             unsaid: News::default(),
             untold: 0,
             actions: VecDeque::new(),
@@ -191,7 +218,8 @@ impl Agent {
     #[must_use]
     pub fn deadline(&self) -> Duration {
         let lines = self.lines.iter().map(|line| line.asked.as_ref().map_or(line.at, |asked| asked.until));
-        lines.chain(self.apply_at).min().unwrap_or(Duration::MAX)
+        let others = [self.apply_at, self.given.deadline(), self.paced.deadline()];
+        lines.chain(others.into_iter().flatten()).min().unwrap_or(Duration::MAX)
     }
 
     /// What is to be done next.
@@ -201,8 +229,15 @@ impl Agent {
 
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Duration) {
+        if self.paced.deadline().is_some_and(|at| at <= now) {
+            let due = self.paced.due(now);
+            self.take_now(due, "a site that says much", now);
+        }
         if self.apply_at.is_some_and(|at| at <= now) {
             self.apply(now);
+        }
+        if self.given.deadline().is_some_and(|at| at <= now) {
+            self.give_again();
         }
         for index in 0..self.lines.len() {
             let asked = &self.lines[index].asked;
@@ -288,11 +323,48 @@ impl Agent {
         // The others are asked at once; then all of them after longer and longer pauses.
         let went_round = line.sources.next();
         line.at = if went_round { now + line.failing.pause(&mut self.random) } else { now };
+        if went_round {
+            self.look_up(now);
+        }
+        let line = &mut self.lines[index];
         if line.kind == Kind::Controllers && went_round && std::mem::take(&mut self.has_controller) {
             let peers = &mut self.lines[1];
             if peers.asked.is_none() {
                 peers.at = now;
             }
+        }
+    }
+
+    /// Looks for signposts, if neither controllers nor peers answer.
+    fn look_up(&mut self, now: Duration) {
+        let is_lost = self.lines.iter().all(|line| line.failing.is_in_vain() || line.sources.is_empty());
+        let fleet = self.desk.fleet();
+        let domain = fleet.settings().and_then(|settings| settings.signposts.as_deref());
+        let (Some(domain), true) = (domain, is_lost && self.look_up_at <= now) else { return };
+        let (network, site) = (fleet.network(), self.identity.public());
+        let names = (0..signpost::MOST).map(|index| signpost::name(network, site, index, domain));
+        self.actions.push_back(Action::LookUp(names.collect()));
+        self.look_up_at = now + self.random.around(LOOK_UP);
+    }
+
+    /// What the names of this site's signposts say: those that an administrator has sealed for it are followed.
+    pub fn told_signposts(&mut self, texts: &[String], now: Duration) {
+        let administrators = &self.desk.fleet().chain().current().administrators;
+        let open = |text: &String| {
+            administrators.iter().find_map(|one| Signpost::open(text, one.key, &self.identity))
+        };
+        let mut found: Vec<Signpost> = texts.iter().filter_map(open).collect();
+        // Of several the newest: somebody may have put back an old one.
+        let newest = found.iter().map(|signpost| signpost.serial).max();
+        found.retain(|signpost| Some(signpost.serial) == newest);
+        let found: Vec<Source> = found.into_iter().map(sources::found).collect();
+        if found.is_empty() || found == self.found {
+            return;
+        }
+        self.found = found;
+        self.find_sources();
+        if self.lines[0].asked.is_none() {
+            self.lines[0].at = now;
         }
     }
 
@@ -328,7 +400,13 @@ impl Agent {
         self.take(news, format_args!("peer {peer}"), now);
     }
 
+    /// Takes what others tell; of a site that says something new all the time, the last of it and later.
     fn take(&mut self, news: News, source: impl Display, now: Duration) {
+        let news = self.paced.now(news, self.desk.fleet(), now);
+        self.take_now(news, source, now);
+    }
+
+    fn take_now(&mut self, news: News, source: impl Display, now: Duration) {
         let taken = self.desk.take(news);
         for refusal in taken.refused {
             // A change of what is not known here is asked for as a whole, with the next question.
@@ -369,10 +447,11 @@ impl Agent {
             let notice = NetworksNotice { network, site: self.own.clone(), number, networks, address };
             news.networks.push(Signed::new(&notice, [&*self.identity]));
         }
-        if news == News::default() {
+        // Who looks again says it then.
+        if news == News::default() || self.own_pace.hear(&self.own, now).is_err() {
             return;
         }
-        self.take(news, "this site", now);
+        self.take_now(news, "this site", now);
         self.unsaid = self.desk.fleet().notices_of(&self.own);
         self.untold = self.lines[1].sources.all().count();
         // A question that waits for its answer would tell it too late.
@@ -385,7 +464,7 @@ impl Agent {
     }
 
     fn plan_to_apply(&mut self, now: Duration) {
-        let earliest = self.applied.as_ref().map_or(now, |(_, since)| (*since + BETWEEN).max(now));
+        let earliest = self.applied.map_or(now, |since| (since + BETWEEN).max(now));
         self.apply_at.get_or_insert(earliest);
         if earliest <= now {
             self.apply(now);
@@ -399,17 +478,60 @@ impl Agent {
         if fleet.document().is_none() {
             return;
         }
-        let text = peers::text(&Plan::of(fleet, &self.own));
-        if self.applied.as_ref().is_none_or(|(applied, _)| *applied != text) {
-            self.actions.push_back(Action::Apply(text.clone()));
-            self.applied = Some((text, now));
+        let parts = Parts::of(&Plan::of(fleet, &self.own));
+        if let Some(text) = self.given.want(parts) {
+            self.actions.push_back(Action::Apply(text.to_owned()));
+            self.applied = Some(now);
         }
+    }
+
+    /// What the gateway had taken before, as it was kept.
+    pub fn remember(&mut self, taken: Taken) {
+        self.given.remember(taken);
+    }
+
+    /// What the gateway has taken, and what it refuses.
+    #[must_use]
+    pub fn taken(&self) -> &Taken {
+        self.given.taken()
+    }
+
+    /// The gateway takes what it was given last, or says why not.
+    pub fn gateway_answered(&mut self, answer: Result<(), String>, now: Duration) {
+        let before = self.given.taken().clone();
+        let (outcomes, next) = self.given.answered(answer, now);
+        self.actions.extend(outcomes.into_iter().map(Action::Gateway));
+        self.actions.extend(next.map(|text| Action::Apply(text.to_owned())));
+        if before != *self.given.taken() {
+            self.actions.push_back(Action::KeepTaken);
+        }
+    }
+
+    /// The gateway does not run. It begins with what it has taken before, so that what it might refuse does not keep it from
+    /// running.
+    pub fn gateway_is_absent(&mut self) {
+        let next = self.given.absent();
+        self.actions.extend(next.map(|text| Action::Apply(text.to_owned())));
+    }
+
+    /// The gateway runs again.
+    pub fn gateway_is_there(&mut self) {
+        if self.desk.fleet().document().is_some() {
+            self.give_again();
+        }
+    }
+
+    fn give_again(&mut self) {
+        let text = self.given.begin().to_owned();
+        self.actions.push_back(Action::Apply(text));
     }
 
     /// Who is to be asked, out of what is known.
     fn find_sources(&mut self) {
         let fleet = self.desk.fleet();
-        self.lines[0].sources.set(sources::controllers(fleet), &mut self.random);
+        let [inside, mut outside] = sources::controllers(fleet);
+        outside.extend(self.found.iter().cloned());
+        self.lines[0].sources.set([inside, outside], &mut self.random);
         self.lines[1].sources.set(sources::peers(fleet, &self.own), &mut self.random);
     }
 }

@@ -10,6 +10,7 @@ use crate::fleet::Fleet;
 use crate::key::Digest;
 use crate::name::Name;
 use crate::settings::Controller;
+use crate::signpost::Signpost;
 
 /// The first pause after all were asked in vain, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -78,6 +79,12 @@ pub(super) fn controllers(fleet: &Fleet) -> [Vec<Source>; 2] {
     [controllers.iter().filter_map(inside).collect(), controllers.iter().filter_map(outside).collect()]
 }
 
+/// Where signposts lead.
+pub(super) fn found(signpost: Signpost) -> Source {
+    let name = "signpost".parse().expect("a name");
+    Source::Outside { name, place: signpost.place, certificate: signpost.certificate }
+}
+
 /// The agents of those that a site has a tunnel with.
 pub(super) fn peers(fleet: &Fleet, own: &Name) -> [Vec<Source>; 2] {
     let (Some(settings), Some(me)) = (fleet.settings(), fleet.site(own)) else {
@@ -114,6 +121,10 @@ impl Sources {
         list.append(&mut second);
         self.at = list.iter().position(|source| Some(source) == current.as_ref()).unwrap_or(0);
         self.list = list;
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
     }
 
     pub(super) fn all(&self) -> impl Iterator<Item = &Source> {
@@ -156,6 +167,11 @@ impl Sources {
 pub(super) struct Failing(u32);
 
 impl Failing {
+    /// Whether all were asked in vain, and none has answered since.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.0 > 0
+    }
+
     /// The pause after one more round in vain: longer each time.
     pub(super) fn pause(&mut self, random: &mut Random) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.0.min(10)).min(LONGEST_PAUSE);

@@ -42,6 +42,20 @@ impl Fleet {
         })
     }
 
+    /// Who says something new of how he is met, in a notice with this number: later than what is known, and signed by him.
+    #[must_use]
+    pub fn new_contact(&self, signed: &Signed<ContactNotice>) -> Option<(Name, u64)> {
+        let (notice, _) = self.verify(signed, &self.contacts).ok()??;
+        Some((notice.site, notice.number))
+    }
+
+    /// The same of networks.
+    #[must_use]
+    pub fn new_networks(&self, signed: &Signed<NetworksNotice>) -> Option<(Name, u64)> {
+        let (notice, _) = self.verify(signed, &self.networks).ok()??;
+        Some((notice.site, notice.number))
+    }
+
     /// Puts a notice where the old one was, or that back.
     fn keep(
         &mut self,

@@ -19,7 +19,11 @@ const HOUR: Duration = Duration::from_secs(3600);
 fn hub_and_five() -> (Administrators, World) {
     let mut administrators = Administrators::of(hub_and_spokes());
     let controllers = vec![controller("c1"), controller("c2")];
-    administrators.contents.set_settings(Settings { policy: hub_and_spokes(), controllers });
+    administrators.contents.set_settings(Settings {
+        policy: hub_and_spokes(),
+        controllers,
+        ..Settings::default()
+    });
     administrators.contents.put(site("hub", "hub", 1));
     for number in 2..=6 {
         administrators.contents.put(site(&format!("s{number}"), "spoke", number));
@@ -251,6 +255,7 @@ fn agents_do_not_come_back_all_at_once() {
     administrators.contents.set_settings(Settings {
         policy: fleet::settings::Policy::default(),
         controllers: vec![controller("c1")],
+        ..Settings::default()
     });
     let names: Vec<Name> = (0..200).map(|number| name(&format!("s{number}"))).collect();
     for (number, who) in (1..).zip(&names) {

@@ -7,6 +7,8 @@ mod documents;
 mod enrolment;
 mod notices;
 mod plans;
+mod refused;
 mod scene;
+mod signposts;
 mod views;
 mod world;

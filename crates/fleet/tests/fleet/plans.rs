@@ -14,7 +14,7 @@ use crate::scene::*;
 /// The networks behind each peer.
 fn behind(fleet: &Fleet, who: &str) -> BTreeMap<String, Vec<String>> {
     let of = |peer: fleet::plan::PlannedPeer| {
-        let mut networks: Vec<_> = peer.networks.into_values().flatten().collect();
+        let mut networks: Vec<_> = peer.networks().collect();
         networks.sort();
         (peer.name.to_string(), networks.iter().map(ToString::to_string).collect())
     };
@@ -126,12 +126,44 @@ fn peers_are_a_file_that_a_gateway_takes() {
     let text = fleet::peers::text(&Plan::of(&fleet, &name("hub")));
     let expected = format!(
         "{}\n[[peer]]\nname        = \"kiel\"\npublic_key  = \"{}\"\nnext_public_key = \"{}\"\n\
-         hop_prefix  = \"2001:db8:2::/64\"\nallowed_ips = [\"fd00:2::/48\"]\nkeepalive   = \"25s\"\n",
+         hop_prefix  = \"2001:db8:2::/64\"\nallowed_ips = [\n    \"fd00:2::/48\", # kiel\n]\nkeepalive   = \"25s\"\n",
         fleet::peers::OURS,
         String::from(tunnel_key(2)),
         String::from(tunnel_key(22)),
     );
     assert_eq!(text, expected);
+}
+
+#[test]
+fn a_firewall_is_told_who_opens_connections_and_which_zones_there_are() {
+    let in_zone = |who: &str, number, zone: &str| {
+        let mut member = member(who, "spoke", number);
+        member.zone = Some(name(zone));
+        Site::new(member, contact(number))
+    };
+    let zones = |zone: &str| Selector { zones: vec![name(zone)], ..Selector::default() };
+    let reach = vec![Reach { from: zones("office"), to: Selector::default() }];
+    let policy = Policy { reach, ..hub_and_spokes() };
+    let sites = vec![site("hub", "hub", 1), in_zone("kiel", 2, "office"), in_zone("bonn", 3, "sensors")];
+    let fleet = fleet_of(policy, sites);
+    let told = |who: &str| {
+        let text = fleet::peers::text(&Plan::of(&fleet, &name(who)));
+        text.split_once("[reach]\n").map(|(_, reach)| reach.to_owned()).unwrap_or_default()
+    };
+    assert_eq!(
+        told("kiel"),
+        "own         = [\"fd00:2::/48\"]\nserves      = [\"[fd00:2::1]:4161\"]\n\
+         agents      = [\n    \"fd00:3::1\", # bonn\n    \"fd00:1::1\", # hub\n]\n\
+         answers_only = [\n    \"fd00:3::/48\", # bonn\n    \"fd00:1::/48\", # hub\n]\n\
+         asks_only   = [\n]\n\n[reach.zones]\n\"sensors\"   = [\n    \"fd00:3::/48\", # bonn\n]\n"
+    );
+    // Kiel may ask Bonn, which only answers it; the hub asks nobody.
+    let bonn = told("bonn");
+    assert!(
+        bonn.contains("asks_only   = [\n    \"fd00:1::1/128\", # hub\n    \"fd00:2::/48\", # kiel\n]"),
+        "{bonn}"
+    );
+    assert!(bonn.contains("answers_only = [\n    \"fd00:1::1/128\", # hub\n]"), "{bonn}");
 }
 
 /// Sites in three regions, of which some relay, and links of any kind between them.
@@ -165,7 +197,7 @@ proptest! {
         let first = |at: &Name, to: &Name| {
             let plan = Plan::of(&fleet, at);
             let network = fleet.site(to).unwrap().member.networks[0];
-            let has = |peer: &&fleet::plan::PlannedPeer| peer.networks.values().flatten().any(|one| *one == network);
+            let has = |peer: &&fleet::plan::PlannedPeer| peer.networks().any(|one| *one == network);
             let peers: Vec<_> = plan.peers.iter().filter(has).map(|peer| peer.name.clone()).collect();
             assert!(peers.len() <= 1, "{at}: {to} is behind {peers:?}");
             peers.into_iter().next()

@@ -49,7 +49,7 @@ impl Administrators {
             delegates,
         };
         let chain = Chain::begin(Signed::new(&authority, [&signer("ada"), &signer("ben")])).unwrap();
-        let contents = Contents::new(Settings { policy, controllers: Vec::new() });
+        let contents = Contents::new(Settings { policy, ..Settings::default() });
         Administrators { chain, contents, serial: 0, signers: vec!["ada", "ben"] }
     }
 

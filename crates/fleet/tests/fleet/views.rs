@@ -111,7 +111,7 @@ fn a_new_tunnel_brings_what_was_withheld() {
     assert_eq!(whole.news_for(&name("kiel"), &kiel.have(), None, Notices::After(&numbers)), News::default());
     // … until they have a tunnel.
     let old = kiel.document().unwrap().clone();
-    administrators.contents.set_settings(Settings { policy: mesh(), controllers: Vec::new() });
+    administrators.contents.set_settings(Settings { policy: mesh(), ..Settings::default() });
     take(&mut whole, administrators.publish());
     let nobody = std::collections::BTreeSet::new();
     let news = whole.news_for(&name("kiel"), &kiel.have(), Some(&old), Notices::Of(&nobody));

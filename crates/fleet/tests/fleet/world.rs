@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
-use fleet::agent::{Action, Agent, RequestId, Source};
+use fleet::agent::{Action, Agent, Outcome, RequestId, Source};
 use fleet::desk::Desk;
 use fleet::exchange::{Answer, Question};
 use fleet::fleet::Fleet;
@@ -25,6 +25,15 @@ pub(crate) struct World {
     pub(crate) agents: BTreeMap<Name, Agent>,
     /// What each gateway was given last.
     pub(crate) gateways: BTreeMap<Name, String>,
+    /// All that they were given, and what came of it.
+    pub(crate) given: Vec<(Name, String)>,
+    pub(crate) outcomes: Vec<(Name, Outcome)>,
+    /// Why a gateway refuses a file, and those that do not run.
+    pub(crate) refuses: Option<Box<dyn Fn(&Name, &str) -> Option<String>>>,
+    pub(crate) absent: Vec<Name>,
+    /// What names say, and who has looked for which.
+    pub(crate) names: Vec<(String, String)>,
+    pub(crate) looked_up: Vec<(Name, Vec<String>)>,
     pub(crate) warnings: Vec<String>,
     /// The controllers, which share a store, and of which some are there.
     pub(crate) controllers: Desk,
@@ -71,6 +80,12 @@ impl World {
             now: Duration::ZERO,
             agents: BTreeMap::new(),
             gateways: BTreeMap::new(),
+            given: Vec::new(),
+            outcomes: Vec::new(),
+            refuses: None,
+            absent: Vec::new(),
+            names: Vec::new(),
+            looked_up: Vec::new(),
             warnings: Vec::new(),
             controllers: Desk::new(controllers, 1),
             are_up: names.iter().map(|text| (name(text), true)).collect(),
@@ -178,14 +193,16 @@ impl World {
                 let until = self.now + wait;
                 let at = match source {
                     Source::Peer { name, .. } => Ok(name),
-                    Source::Inside { name, .. } | Source::Outside { name, .. } => Err(name),
+                    Source::Inside { name, .. } => Err(name),
+                    // `c1.example:4160`.
+                    Source::Outside { place, .. } => Err(name(place.split('.').next().unwrap())),
                 };
                 let is_there = match &at {
                     Ok(peer) => {
                         self.agents.contains_key(peer)
                             && ![who, peer].iter().any(|one| self.cut.contains(one))
                     }
-                    Err(controller) => self.are_up[controller],
+                    Err(controller) => self.are_up.get(controller).copied().unwrap_or_default(),
                 };
                 if !is_there {
                     self.later(REFUSED, Event::Failed(who.clone(), id));
@@ -205,8 +222,30 @@ impl World {
             }
             Action::Forget(id) => self.waiting.retain(|waiting| waiting.by != *who || waiting.id != id),
             Action::Keep => {}
-            Action::Apply(text) => drop(self.gateways.insert(who.clone(), text)),
+            Action::LookUp(names) => {
+                let known: BTreeMap<String, String> = self.names.iter().cloned().collect();
+                let texts: Vec<String> = names.iter().filter_map(|name| known.get(name).cloned()).collect();
+                self.looked_up.push((who.clone(), names));
+                let now = self.now;
+                self.agents.get_mut(who).unwrap().told_signposts(&texts, now);
+            }
+            Action::Apply(text) => self.apply(who, text),
+            Action::KeepTaken => {}
+            Action::Gateway(outcome) => self.outcomes.push((who.clone(), outcome)),
             Action::Warn(text) => self.warnings.push(format!("{who}: {text}")),
+        }
+    }
+
+    fn apply(&mut self, who: &Name, text: String) {
+        let refused = self.refuses.as_ref().and_then(|refuses| refuses(who, &text));
+        self.given.push((who.clone(), text.clone()));
+        self.gateways.insert(who.clone(), text);
+        let now = self.now;
+        let Some(agent) = self.agents.get_mut(who) else { return };
+        match refused {
+            _ if self.absent.contains(who) => agent.gateway_is_absent(),
+            Some(why) => agent.gateway_answered(Err(why), now),
+            None => agent.gateway_answered(Ok(()), now),
         }
     }
 

@@ -9,6 +9,7 @@ mod invite;
 mod local;
 mod rules;
 mod show;
+mod signposts;
 
 use clap::Subcommand;
 
@@ -39,6 +40,7 @@ pub(crate) enum ControlCommand {
     Sign(change::SignOptions),
     Publish(change::PublishOptions),
     Sites(show::SitesOptions),
+    Signposts(signposts::SignpostsOptions),
     Log(show::LogOptions),
     Token(local::TokenOptions),
     Certificate(local::CertificateOptions),
@@ -63,6 +65,7 @@ impl ControlCommand {
             ControlCommand::Sign(options) => options.run(),
             ControlCommand::Publish(options) => options.run(),
             ControlCommand::Sites(options) => options.run(),
+            ControlCommand::Signposts(options) => options.run(),
             ControlCommand::Log(options) => options.run(),
             ControlCommand::Token(options) => options.run(),
             ControlCommand::Certificate(options) => options.run(),

@@ -17,6 +17,8 @@ relay = [{ roles = ["hub"] }]
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Rules {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signposts: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     link: Vec<Link>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -33,13 +35,13 @@ pub(super) fn settings_of(path: Option<&Path>) -> Result<Settings, Failure> {
         Some(path) => (read(path)?, path.display().to_string()),
         None => (USUAL.to_owned(), String::new()),
     };
-    let Rules { link, relay, reach, controller } =
+    let Rules { signposts, link, relay, reach, controller } =
         toml::from_str(&text).map_err(|error| Failure::Message(format!("{place}: {error}")))?;
-    Ok(Settings { policy: Policy { links: link, relays: relay, reach }, controllers: controller })
+    Ok(Settings { signposts, policy: Policy { links: link, relays: relay, reach }, controllers: controller })
 }
 
 /// As a file.
 pub(super) fn text_of(settings: Settings) -> Result<String, Failure> {
-    let Settings { policy: Policy { links, relays, reach }, controllers } = settings;
-    Ok(toml::to_string(&Rules { link: links, relay: relays, reach, controller: controllers })?)
+    let Settings { signposts, policy: Policy { links, relays, reach }, controllers } = settings;
+    Ok(toml::to_string(&Rules { signposts, link: links, relay: relays, reach, controller: controllers })?)
 }

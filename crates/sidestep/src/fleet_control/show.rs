@@ -90,7 +90,7 @@ impl SitesOptions {
         };
         let plan = Plan::of(&fleet, name);
         for peer in &plan.peers {
-            let networks: Vec<_> = peer.networks.values().flatten().collect();
+            let networks: Vec<_> = peer.networks().collect();
             print(format_args!("  peer {}: {}\n", peer.name, list(&networks)))?;
         }
         let without = |what, names: &[Name]| match names {

@@ -1,0 +1,218 @@
+//! What the gateway is given, and what becomes of it: a site whose part the gateway refuses is left out, and the others are not
+//! held up by it.
+//!
+//! All that is new is given at once. Where that is refused, the sites that the answer names are left out. Where it names none, the
+//! gateway is given what it took last, to see whether it is the fleet's doing at all, then one half of what is new after the other:
+//! what it has of all other sites stays in the file at each step, so no session ends by that.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::name::Name;
+use crate::peers::{File, Part, Parts};
+
+/// After how long the gateway is given again what it has refused although nothing in it is new: something else may have been
+/// wrong, here or there.
+const AGAIN: Duration = Duration::from_secs(30);
+/// The same, where it was for some sites alone.
+const LEFT_OUT_AGAIN: Duration = Duration::from_secs(600);
+/// The longest that is kept of a reason.
+const LONGEST_WHY: usize = 160;
+
+/// What the gateway has taken, as an agent keeps it over a restart.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taken {
+    parts: Parts,
+    /// The sites that are left out since the gateway refuses them, and why.
+    #[serde(default)]
+    pub left_out: BTreeMap<Name, String>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// A site is left out now.
+    LeftOut {
+        /// Which one.
+        site: Name,
+        /// Why, in the gateway's words.
+        why: String,
+    },
+    /// It is not any more.
+    Back(Name),
+    /// The gateway takes nothing, and keeps what it had.
+    Refused(String),
+    /// It does again.
+    Takes,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Given {
+    wanted: Parts,
+    taken: Taken,
+    /// Sites whose parts are still to be tried, the last ones now.
+    groups: Vec<BTreeSet<Name>>,
+    /// Those that turned out to be refused meanwhile.
+    refused: BTreeMap<Name, String>,
+    /// Whether something is tried; what it took last by itself; whether that was taken since all of it was tried.
+    is_trying: bool,
+    is_checking: bool,
+    is_checked: bool,
+    /// What it was given last.
+    tried: Parts,
+    file: File,
+    /// When all of it is tried again.
+    at: Option<Duration>,
+    /// Why it takes nothing.
+    fault: Option<String>,
+}
+
+impl Given {
+    pub(super) fn remember(&mut self, taken: Taken) {
+        self.taken = taken;
+    }
+
+    pub(super) fn taken(&self) -> &Taken {
+        &self.taken
+    }
+
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        self.at
+    }
+
+    /// What the gateway is to have is this, all of it: the file, if that is something else than it was to have.
+    pub(super) fn want(&mut self, parts: Parts) -> Option<&str> {
+        if self.wanted == parts && !self.file.text.is_empty() {
+            return None;
+        }
+        self.wanted = parts;
+        Some(self.begin())
+    }
+
+    /// All of it once more.
+    pub(super) fn begin(&mut self) -> &str {
+        let taken = &self.taken.parts.sites;
+        let is_new = |(site, part): &(&Name, &Part)| taken.get(*site) != Some(*part);
+        let new = self.wanted.sites.iter().filter(is_new).map(|(site, _)| site.clone());
+        self.groups = vec![new.collect()];
+        (self.is_trying, self.is_checking, self.is_checked, self.at) = (true, false, false, None);
+        self.refused.clear();
+        self.give()
+    }
+
+    /// The gateway has taken what it was given last, or has not; what came of it, and what it is given next.
+    pub(super) fn answered(
+        &mut self,
+        answer: Result<(), String>,
+        now: Duration,
+    ) -> (Vec<Outcome>, Option<&str>) {
+        match answer {
+            Ok(()) => {
+                self.taken.parts = self.tried.clone();
+                self.is_checked = true;
+                if !std::mem::take(&mut self.is_checking) {
+                    self.groups.pop();
+                }
+            }
+            Err(why) => {
+                if let Some(fault) = self.refused(&why) {
+                    self.groups.clear();
+                    (self.is_trying, self.is_checking, self.at) = (false, false, Some(now + AGAIN));
+                    let is_new = self.fault.replace(fault.clone()).as_ref() != Some(&fault);
+                    return (Vec::from_iter(is_new.then_some(Outcome::Refused(fault))), None);
+                }
+            }
+        }
+        self.groups.retain(|group| !group.is_empty());
+        let is_more = self.is_checking || !self.groups.is_empty();
+        let outcomes = if is_more || !self.is_trying { Vec::new() } else { self.end(now) };
+        // Who is left out, and why, stands in the file, too.
+        let before = std::mem::take(&mut self.file.text);
+        let text = self.give();
+        (outcomes, (text != before).then_some(text))
+    }
+
+    /// The gateway is not there: what it is to begin with, which is what it took last, without those that are none any more.
+    /// Nothing if it has that.
+    pub(super) fn absent(&mut self) -> Option<&str> {
+        self.groups.clear();
+        (self.is_trying, self.is_checking) = (false, false);
+        let before = std::mem::take(&mut self.file.text);
+        let text = self.give();
+        (text != before).then_some(text)
+    }
+
+    /// Something was refused; why, if it is not for any site.
+    fn refused(&mut self, why: &str) -> Option<String> {
+        let said = in_short(why);
+        if !self.is_trying {
+            return Some(said);
+        }
+        let mut is_named = false;
+        for site in self.file.named_in(why) {
+            let group = self.groups.last_mut().filter(|_| !self.is_checking);
+            // What is new of it, or what it had taken: then something else here is not as it was.
+            if group.is_some_and(|group| group.remove(&site))
+                || self.taken.parts.sites.remove(&site).is_some()
+            {
+                is_named = true;
+                self.refused.insert(site, said.clone());
+            }
+        }
+        if is_named {
+            return None;
+        }
+        let Some(group) = self.groups.last_mut().filter(|_| !self.is_checking) else { return Some(said) };
+        if group.is_empty() {
+            return Some(said);
+        }
+        self.is_checking = !self.is_checked;
+        if let Some(half) = group.iter().nth(group.len() / 2).filter(|_| group.len() > 1).cloned() {
+            let other = group.split_off(&half);
+            self.groups.push(other);
+        } else if self.is_checked
+            && let Some(site) = group.pop_first()
+        {
+            self.refused.insert(site, said);
+        }
+        None
+    }
+
+    /// All was tried.
+    fn end(&mut self, now: Duration) -> Vec<Outcome> {
+        self.is_trying = false;
+        let before = std::mem::replace(&mut self.taken.left_out, std::mem::take(&mut self.refused));
+        let left_out = &self.taken.left_out;
+        self.at = (!left_out.is_empty()).then_some(now + LEFT_OUT_AGAIN);
+        let mut outcomes = Vec::from_iter(self.fault.take().map(|_| Outcome::Takes));
+        for (site, why) in left_out.iter().filter(|(site, why)| before.get(*site) != Some(why)) {
+            outcomes.push(Outcome::LeftOut { site: site.clone(), why: why.clone() });
+        }
+        outcomes.extend(before.into_keys().filter(|site| !left_out.contains_key(site)).map(Outcome::Back));
+        outcomes
+    }
+
+    /// What it took last of those that are still to be there, with what is tried now.
+    fn give(&mut self) -> &str {
+        let mut parts = self.taken.parts.clone();
+        parts.here.clone_from(&self.wanted.here);
+        parts.sites.retain(|site, _| self.wanted.sites.contains_key(site));
+        let tried = self.groups.last().filter(|_| !self.is_checking).into_iter().flatten();
+        for site in tried {
+            if let Some(part) = self.wanted.sites.get(site) {
+                parts.sites.insert(site.clone(), part.clone());
+            }
+        }
+        self.file = File::of(&parts, &self.taken.left_out);
+        self.tried = parts;
+        &self.file.text
+    }
+}
+
+/// A reason in a line.
+fn in_short(why: &str) -> String {
+    let line = why.lines().next().unwrap_or_default().trim();
+    line.chars().take(LONGEST_WHY).collect()
+}
