@@ -133,6 +133,28 @@ async fn a_site_speaks_for_itself_alone() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_site_that_says_something_new_all_the_time_is_heard_at_a_pace() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    publish(&one, |contents| contents.put(site("kiel", 2))).await.unwrap();
+    publish(&one, |contents| contents.put(site("bonn", 3))).await.unwrap();
+    let mut heard = 0;
+    for number in 1..=100_u16 {
+        let said = notice(&one.fleet(), "kiel", u64::from(number), contact(100 + number));
+        match one.hear(&name("kiel"), said).await {
+            Ok(()) => heard += 1,
+            Err(why) => assert!(matches!(why, Error::Unavailable(_)), "{why}"),
+        }
+    }
+    assert!((2..=30).contains(&heard), "{heard} of 100");
+    // Another is heard meanwhile, and the last word in the end.
+    one.hear(&name("bonn"), notice(&one.fleet(), "bonn", 5, contact(8))).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    one.hear(&name("kiel"), notice(&one.fleet(), "kiel", 1000, contact(9))).await.unwrap();
+    assert_eq!(one.fleet().site(&name("kiel")).unwrap().contact, Some(&contact(9)));
+}
+
+#[tokio::test(start_paused = true)]
 async fn positions_are_those_of_the_store() {
     let store = Memory::new();
     let (one, other) = (network(&store).await, controller(&store).await);

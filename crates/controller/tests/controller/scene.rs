@@ -113,7 +113,7 @@ pub(crate) fn next_after(
 /// What a network begins with: one hub.
 pub(crate) fn first() -> News {
     let chain = Chain::begin(authority()).unwrap();
-    let mut contents = Contents::new(Settings { policy: policy(), controllers: Vec::new() });
+    let mut contents = Contents::new(Settings { policy: policy(), ..Settings::default() });
     contents.put(site("hub", 1));
     let head = Head {
         network: chain.network(),
