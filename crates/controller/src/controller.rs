@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::error::Error;
+use crate::heard::{Ear, Hearing};
 use crate::load::{self, Loaded, Part};
 use crate::waiting::{Concerned, Waiting};
 use crate::{log, records};
@@ -41,6 +42,7 @@ struct Shared<S> {
     /// How often each site says something new, and when this began.
     pace: Mutex<Pace>,
     began: Instant,
+    ear: Ear,
 }
 
 /// Figures about a controller.
@@ -69,7 +71,8 @@ impl<S: Store> Controller<S> {
         let Loaded { desk, revision, .. } = load::load(&store, true).await?;
         let (desk, followed) = (RwLock::new(desk), watch::Sender::new(revision.number()));
         let (waiting, pace, began) = (Waiting::default(), Mutex::default(), Instant::now());
-        Ok(Controller { shared: Arc::new(Shared { store, desk, followed, waiting, pace, began }) })
+        let shared = Shared { store, desk, followed, waiting, pace, began, ear: Ear::new() };
+        Ok(Controller { shared: Arc::new(shared) })
     }
 
     /// The store.
@@ -127,6 +130,13 @@ impl<S: Store> Controller<S> {
     pub fn figures(&self) -> Figures {
         let (waiting, woken) = self.shared.waiting.figures();
         Figures { waiting, woken, revision: *self.shared.followed.borrow() }
+    }
+
+    /// When each site asked last, of those that have asked this controller since it runs.
+    #[must_use]
+    pub fn heard(&self) -> Hearing {
+        let waiting = self.shared.waiting.sites();
+        self.shared.ear.tell(self.desk().fleet(), |site| waiting.contains(site))
     }
 
     /// Follows what is changed in the store, by whichever controller, for as long as it is polled.
@@ -245,6 +255,7 @@ impl<S: Store> Controller<S> {
     /// The answer to a site, which is told as soon as there is something new for it, and after `wait` at the latest.
     pub async fn answer(&self, who: &Name, question: &Question, wait: Duration) -> Answer {
         let until = Instant::now() + wait;
+        self.shared.ear.note(who, question.have.serial);
         let waiter = self.shared.waiting.enter(who);
         loop {
             let is_late = Instant::now() >= until || waiter.is_over();

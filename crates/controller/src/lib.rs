@@ -12,7 +12,9 @@
 //! | `enrol` | invitations and applications |
 //! | `access`, `log` | who may ask; what was done, each record with the digest of the one before |
 //! | `backup`, `preview`, `past` | all of it as one text; what a change would do; what it did |
+//! | `heard` | when each site asked last, in memory alone |
 //! | `http`, `client` | how it is asked, and by whom |
+//! | `folder`, `draft`, `rules` | in the hands of who administers: what is asked with, changes to be signed, rules as text |
 //! | `open`, `executor` | which store; where futures run |
 //!
 //! Invariants:
@@ -27,9 +29,12 @@ pub mod access;
 mod backup;
 mod client;
 mod controller;
+mod draft;
 mod enrol;
 mod error;
 mod executor;
+mod folder;
+mod heard;
 mod http;
 mod keys;
 mod load;
@@ -39,16 +44,20 @@ mod past;
 mod preview;
 mod publish;
 mod records;
+pub mod rules;
 mod waiting;
 
 pub use backup::{backup, restore};
 pub use client::{Client, ClientError};
 pub use controller::{Controller, Figures};
+pub use draft::Draft;
 pub use enrol::{Invited, Waiting};
 pub use error::Error;
 pub use executor::{block_on, block_on_many};
+pub use folder::{ACCESS, Folder, FolderError, NETWORK, Network, read_secret, verified};
+pub use heard::{Heard, Hearing};
 pub use http::{Identity, IdentityError, OPENAPI, Server};
 pub use open::{Job, NoStore, with_store};
 pub use preview::{Gateway, Preview};
 pub use publish::begin;
-pub use records::{Access, Applied, Role, Token, What};
+pub use records::{Access, Applied, Role, Token, What, now};

@@ -212,7 +212,8 @@ pub(crate) fn read<T: DeserializeOwned>(entry: &Entry) -> Result<T, Error> {
 }
 
 /// Seconds of Unix time.
-pub(crate) fn now() -> u64 {
+#[must_use]
+pub fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 

@@ -1,6 +1,6 @@
 //! Agents that wait for news: each is woken by what concerns it, and by nothing else.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -80,6 +80,11 @@ impl Waiting {
                 ring(bell);
             }
         }
+    }
+
+    /// Those that wait.
+    pub(crate) fn sites(&self) -> BTreeSet<Name> {
+        self.all().keys().cloned().collect()
     }
 
     /// How many wait, and how often one was woken.

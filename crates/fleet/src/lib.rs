@@ -27,6 +27,7 @@ pub mod desk;
 pub mod document;
 pub mod enrolment;
 pub mod exchange;
+pub mod explain;
 pub mod fleet;
 pub mod key;
 pub mod line;

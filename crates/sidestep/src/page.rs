@@ -13,7 +13,8 @@ use crate::terminal::print;
 /// Serve a page about tunnels, gateways and scripts, in the foreground
 ///
 /// The page shows what `show`, `status`, `script list` and `events` show, and how it was over the last day and month. It
-/// changes nothing. It is a process of its own, which gives up its privileges at the start and reads the control sockets.
+/// changes nothing. With --fleet it shows a fleet, and what a change of it would do: a change is handed out as a draft, which
+/// administrators sign where their keys are. It is a process of its own, which gives up its privileges at the start and reads the control sockets.
 ///
 /// By default only this machine can reach it: from elsewhere come by ssh, or give it a certificate. Whoever looks needs its token.
 #[derive(Debug, Args)]
@@ -21,6 +22,7 @@ use crate::terminal::print;
   sidestep web                                         prints what to open in a browser
   ssh -L 8641:[::1]:8641 gateway                       then open it on your own machine
   sidestep web --listen [2001:db8::1]:8641 --certificate chain.pem --key key.pem --name gateway.example
+  sidestep web --fleet ~/fleet                         about a fleet, too
   systemctl enable --now sidestep-web                  as a service; the token is in /var/lib/sidestep-web/token")]
 pub(crate) struct WebOptions {
     /// Where it listens; never in a hopping prefix
@@ -41,6 +43,9 @@ pub(crate) struct WebOptions {
     /// How much the history may take, in megabytes: 100 are enough for 600 peers
     #[arg(long, value_name = "MB", default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     history: u64,
+    /// Folder with network.toml and access, as `sidestep control` uses it: the page is about that fleet, too, and may what the access may
+    #[arg(long, value_name = "DIR")]
+    fleet: Option<PathBuf>,
     /// Folder of the control sockets
     #[arg(long, value_name = "DIR", default_value = control::FOLDER)]
     sockets: PathBuf,
@@ -57,6 +62,7 @@ impl WebOptions {
             sockets: self.sockets,
             state: self.state_dir.clone(),
             history: self.history * 1_000_000,
+            fleet: self.fleet,
         })
         .map_err(said)?;
         for missing in page.confine().map_err(said)? {

@@ -4,7 +4,9 @@
 //!     cargo run -p web --example stage -- FOLDER [PEERS] [ADDRESS]
 //!
 //! Prints the address with its token. Lines on standard input change what the daemons say: `silent NAME`, `well NAME`,
-//! `exposed yes`, `exposed no`, `end TUNNEL`, `begin TUNNEL`; the end of the input ends it.
+//! `exposed yes`, `exposed no`, `end TUNNEL`, `begin TUNNEL`; the end of the input ends it. The page is about a fleet, too, whose
+//! controller is in this process: `STAGE_ROLE` says what the page may there, `STAGE_SITES` how many sites there are more; the
+//! line `sign WHO FILE` signs a draft, as one of the administrators ada, ben and cleo.
 
 use std::collections::BTreeMap;
 use std::io::BufRead as _;
@@ -20,6 +22,9 @@ use web::{Options, Page};
 #[path = "../tests/daemon/mod.rs"]
 mod daemon;
 use daemon::Daemon;
+#[path = "../tests/controllers/mod.rs"]
+mod controllers;
+use controllers::Wanted;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -65,8 +70,24 @@ fn main() -> Result<()> {
     for name in [TUNNEL, "gateway-4026531840", "scripts-4026531840"] {
         servers.insert(name.to_owned(), begin(&stage, &sockets, name)?);
     }
-    let options =
-        Options { listen, tls: None, names: Vec::new(), sockets: sockets.clone(), state, history: 1 << 30 };
+    let environment = |name| std::env::var(name).ok();
+    let wanted = Wanted {
+        role: environment("STAGE_ROLE")
+            .and_then(|role| controllers::role(&role))
+            .unwrap_or(controller::Role::Publisher),
+        more: environment("STAGE_SITES").and_then(|number| number.parse().ok()).unwrap_or(0),
+        hostile: environment("STAGE_HOSTILE"),
+    };
+    let fleet = Some(controllers::start(&folder, wanted)?);
+    let options = Options {
+        listen,
+        tls: None,
+        names: Vec::new(),
+        sockets: sockets.clone(),
+        state,
+        history: 1 << 30,
+        fleet,
+    };
     let page = Page::bind(options)?;
     println!("{}", page.url_with_token());
     std::thread::spawn(move || eprintln!("{}", page.serve()));
@@ -76,11 +97,21 @@ fn main() -> Result<()> {
             Some(("silent", name)) => stage.turn(name, true),
             Some(("well", name)) => stage.turn(name, false),
             Some(("exposed", is)) => stage.changed.lock().unwrap().exposed = is == "yes",
+            Some(("sign", words)) => sign(words)?,
             Some(("end", name)) => drop(servers.remove(name)),
             Some(("begin", name)) => drop(servers.insert(name.to_owned(), begin(&stage, &sockets, name)?)),
             _ => eprintln!("what is {line:?}?"),
         }
     }
+    Ok(())
+}
+
+/// Signs the draft in a file, which is known under another name when that is done.
+fn sign(words: &str) -> Result<()> {
+    let (who, file) = words.split_once(' ').ok_or("who signs which file?")?;
+    let signed = controllers::signed(&std::fs::read_to_string(file)?, who)?;
+    std::fs::write(format!("{file}.{who}"), signed)?;
+    std::fs::rename(format!("{file}.{who}"), format!("{file}.signed-by-{who}"))?;
     Ok(())
 }
 

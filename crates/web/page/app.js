@@ -9,6 +9,7 @@ import { peer } from "./view/peer.js";
 import { gateway, firewall } from "./view/gateway.js";
 import { script, scripts } from "./view/scripts.js";
 import { events } from "./view/events.js";
+import { fleet } from "./fleet/fleet.js";
 
 // A view is a function that fills an element and returns { update, tick, end, title }.
 const PAGES = [
@@ -18,7 +19,10 @@ const PAGES = [
     { path: "firewall", name: "Firewall", view: firewall },
     { path: "scripts", name: "Scripts", view: scripts },
     { path: "events", name: "Events", view: events },
+    // Only where the page was started for a fleet.
+    { path: "fleet", name: "Fleet", view: fleet },
 ];
+const FLEET = PAGES.length - 1;
 // What is a part of another page, by the number of that.
 const DETAILS = { peer: { view: peer, of: 1 }, script: { view: script, of: 4 } };
 
@@ -26,6 +30,7 @@ const main = document.getElementById("main");
 const nav = document.getElementById("nav");
 const live = document.getElementById("live");
 const keys = document.getElementById("keys");
+const last = document.getElementById("last");
 let shown = null;
 
 const links = PAGES.map(({ path, name }) => {
@@ -33,6 +38,7 @@ const links = PAGES.map(({ path, name }) => {
     nav.append(link);
     return link;
 });
+links[FLEET].hidden = true;
 
 function show() {
     const [path, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -53,6 +59,11 @@ function update(what) {
     mark(live, "data-is", is);
     say(live, is === "live" ? "live" : is === "lost" ? `no answer since ${clock(feed.heard.at_ms)}` : "connecting");
     document.documentElement.classList.toggle("lost", is === "lost");
+    if (links[FLEET].hidden === feed.heard.fleet) {
+        links[FLEET].hidden = !feed.heard.fleet;
+        nav.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    }
+    say(last, feed.heard.fleet ? PAGES.length : FLEET);
     if (feed.heard.at_ms) shown?.update?.(what);
 }
 
@@ -85,7 +96,7 @@ addEventListener("keydown", (event) => {
     }
     if (writes) return;
     const page = PAGES[Number(event.key) - 1];
-    if (page) location.hash = `#/${page.path}`;
+    if (page && !links[Number(event.key) - 1].hidden) location.hash = `#/${page.path}`;
     else if (event.key === "j") step(1);
     else if (event.key === "k") step(-1);
     else if (event.key === "t") turn();

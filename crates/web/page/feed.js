@@ -10,7 +10,7 @@ export const state = {
 export const events = [];
 export const rates = new Map();
 // When the last word came, by the server's clock, and by how much that is ahead of this one.
-export const heard = { at_ms: 0, offset_ms: 0, live: false, history: false };
+export const heard = { at_ms: 0, offset_ms: 0, live: false, history: false, fleet: false };
 
 const EVENTS_KEPT = 2000;
 const RATES_KEPT = 60;
@@ -99,6 +99,7 @@ function open() {
         const told = JSON.parse(data);
         heed(told.at_ms);
         heard.history = told.history;
+        heard.fleet = told.fleet;
         for (const part of Object.keys(state)) state[part] = merge(Object.create(null), told.state?.[part] ?? {});
         events.splice(0, events.length, ...told.events);
         rates.clear();
@@ -134,5 +135,16 @@ export async function ask(path, query, why = false) {
         return document?.error && !why ? null : document;
     } catch {
         return null;
+    }
+}
+
+// Sends something, and is answered with a document, or with why it was not done.
+export async function send(path, body) {
+    try {
+        const answer = await fetch(`/api/${path}`, { method: "POST", headers: { "content-type": "application/json" }, body });
+        if (answer.status === 401) location.reload();
+        return answer.ok ? await answer.json() : { error: (await answer.text()).trim() };
+    } catch {
+        return { error: "The page's server does not answer." };
     }
 }

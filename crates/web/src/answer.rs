@@ -1,22 +1,26 @@
-//! Requests and answers. All of them only read.
+//! Requests and answers. All of them only read, but those that hand something to a fleet's controllers.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{
     CACHE_CONTROL, CONNECTION, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, HeaderName, HeaderValue,
     LOCATION, ORIGIN, REFERRER_POLICY, SET_COOKIE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
 };
+use hyper::http::request::Parts;
 use hyper::{Method, Request, Response, StatusCode};
 use serde_json::Value;
 use tokio::sync::mpsc::Receiver;
 
 use crate::collect::Collected;
 use crate::files;
+use crate::fleet::Desk;
 use crate::place::Names;
 use crate::token::Token;
 
@@ -36,6 +40,14 @@ const FIELDS: [(HeaderName, &str); 8] = [
     (CACHE_CONTROL, "no-store"),
 ];
 
+/// Octets of what may be sent: a draft of thousands of sites.
+const LARGEST: usize = 32 * 1024 * 1024;
+/// How long that may take.
+const SENDING_TIME: Duration = Duration::from_secs(60);
+
+/// What changes something is sent to a path below this one.
+const CHANGES: &str = "/api/fleet/";
+
 const JSON: &str = "application/json";
 const HTML: &str = "text/html; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
@@ -51,15 +63,21 @@ pub(crate) struct Site {
     pub(crate) token: Token,
     pub(crate) names: Names,
     pub(crate) encrypted: bool,
+    /// The fleet, if the page is to be about one.
+    pub(crate) desk: Option<Desk>,
 }
 
 impl Site {
     /// Answers a request.
-    pub(crate) async fn answer(&self, request: &Request<Incoming>) -> Answer {
-        let is_known = self.knows(request);
-        let mut answer = match self.refuse(request) {
+    pub(crate) async fn answer(&self, request: Request<Incoming>) -> Answer {
+        let (request, body) = request.into_parts();
+        let is_known = self.knows(&request);
+        let mut answer = match self.refuse(&request) {
             Some(refused) => refused,
-            None => self.route(request, is_known).await,
+            None => match self.desk.as_ref().filter(|_| is_known && request.method == Method::POST) {
+                Some(desk) => change(desk, &request, body).await,
+                None => self.route(&request, is_known).await,
+            },
         };
         let fields = answer.headers_mut();
         for (name, value) in FIELDS {
@@ -73,14 +91,14 @@ impl Site {
     }
 
     /// Whether somebody who has shown the token asks.
-    fn knows(&self, request: &Request<Incoming>) -> bool {
-        let cookies = request.headers().get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
+    fn knows(&self, request: &Parts) -> bool {
+        let cookies = request.headers.get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
         cookies.into_iter().any(|cookies| self.token.is_in(cookies))
     }
 
     /// What is not even looked at: for another name, or from another site's page.
-    fn refuse(&self, request: &Request<Incoming>) -> Option<Answer> {
-        let field = |name: HeaderName| request.headers().get(name).map(|value| value.to_str().unwrap_or("?"));
+    fn refuse(&self, request: &Parts) -> Option<Answer> {
+        let field = |name: HeaderName| request.headers.get(name).map(|value| value.to_str().unwrap_or("?"));
         if !field(HOST).is_some_and(|host| self.names.has(host)) {
             let why = "this page has another name: start it with --name, if it is to answer to this one\n";
             return Some(text(StatusCode::MISDIRECTED_REQUEST, why));
@@ -92,14 +110,18 @@ impl Site {
         if from_elsewhere {
             return Some(text(StatusCode::FORBIDDEN, "not from another site's page\n"));
         }
-        (request.method() != Method::GET)
+        // A form of another site could be sent here by a browser that tells no origin; nobody's can be JSON.
+        let is_json = field(CONTENT_TYPE).is_some_and(|kind| kind == JSON);
+        let may_change = self.desk.is_some() && self.knows(request) && field(ORIGIN).is_some() && is_json;
+        let is_change = request.method == Method::POST && request.uri.path().starts_with(CHANGES);
+        (request.method != Method::GET && !(is_change && may_change))
             .then(|| text(StatusCode::METHOD_NOT_ALLOWED, "this page only shows\n"))
     }
 
-    async fn route(&self, request: &Request<Incoming>, is_known: bool) -> Answer {
-        let path = request.uri().path();
+    async fn route(&self, request: &Parts, is_known: bool) -> Answer {
+        let path = request.uri.path();
         let query = |name: &str| {
-            let pairs = form_urlencoded::parse(request.uri().query().unwrap_or("").as_bytes());
+            let pairs = form_urlencoded::parse(request.uri.query().unwrap_or("").as_bytes());
             pairs.into_iter().find(|(key, _)| key == name).map(|(_, value)| value.into_owned())
         };
         if path == "/login" {
@@ -113,7 +135,7 @@ impl Site {
         }
         let name = |field| query(field).unwrap_or_default();
         match path {
-            "/api/feed" => match self.collected.listen() {
+            "/api/feed" => match self.collected.listen(self.desk.is_some()) {
                 Some(messages) => respond(StatusCode::OK, "text/event-stream", Content::Feed(messages)),
                 None => text(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n"),
             },
@@ -132,7 +154,10 @@ impl Site {
                 let (host, id) = (name("host"), name("id").parse().unwrap_or(0));
                 self.ask(move |collected| collected.script(&host, id)).await
             }
-            _ => text(StatusCode::NOT_FOUND, "there is no such page\n"),
+            path => match (&self.desk, path.strip_prefix("/api/fleet")) {
+                (Some(desk), Some(path)) => about_fleet(desk, path, &query).await,
+                _ => no_such_page(),
+            },
         }
     }
 
@@ -143,8 +168,7 @@ impl Site {
     ) -> Answer {
         let collected = Arc::clone(&self.collected);
         match tokio::task::spawn_blocking(move || question(&collected)).await {
-            Ok(Ok(document)) => json(&document),
-            Ok(Err(why)) => json(&serde_json::json!({ "error": why.to_string() })),
+            Ok(result) => said(result),
             Err(error) => text(StatusCode::INTERNAL_SERVER_ERROR, &format!("{error}\n")),
         }
     }
@@ -160,6 +184,44 @@ impl Site {
         }
         answer
     }
+}
+
+/// What the page asks of a fleet.
+async fn about_fleet(desk: &Desk, path: &str, query: &(impl Fn(&str) -> Option<String> + Sync)) -> Answer {
+    let name = |field| query(field).unwrap_or_default();
+    match path {
+        "" => said(desk.overview().await),
+        "/site" => said(desk.site(name("name")).await),
+        "/explain" => said(desk.explain(name("from"), name("to")).await),
+        "/rules" => said(desk.rules().await),
+        "/applications" => said(desk.applications().await),
+        "/log" => said(desk.log(query("noted")).await),
+        _ => no_such_page(),
+    }
+}
+
+/// What is sent to change something: one after the other, as each may be large.
+async fn change(desk: &Desk, request: &Parts, body: Incoming) -> Answer {
+    let path = request.uri.path().strip_prefix(CHANGES).unwrap_or_default();
+    let Some(_alone) = desk.alone().await else { return no_such_page() };
+    let sent = match tokio::time::timeout(SENDING_TIME, Limited::new(body, LARGEST).collect()).await {
+        Ok(Ok(sent)) => sent.to_bytes(),
+        Ok(Err(error)) => return text(StatusCode::PAYLOAD_TOO_LARGE, &format!("{error}\n")),
+        Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "it took too long to come\n"),
+    };
+    desk.change(path, &sent).await.map_or_else(no_such_page, said)
+}
+
+/// A document, or in words why there is none.
+fn said<E: std::fmt::Display>(result: Result<Value, E>) -> Answer {
+    match result {
+        Ok(document) => json(&document),
+        Err(why) => json(&serde_json::json!({ "error": why.to_string() })),
+    }
+}
+
+fn no_such_page() -> Answer {
+    text(StatusCode::NOT_FOUND, "there is no such page\n")
 }
 
 /// What an answer consists of.

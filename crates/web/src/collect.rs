@@ -133,14 +133,14 @@ impl Collected {
         true
     }
 
-    /// Another browser.
-    pub(crate) fn listen(&self) -> Option<tokio::sync::mpsc::Receiver<hyper::body::Bytes>> {
+    /// Another browser, which is told whether there is a fleet to ask about.
+    pub(crate) fn listen(&self, fleet: bool) -> Option<tokio::sync::mpsc::Receiver<hyper::body::Bytes>> {
         let known = self.known();
         let more = |_: &Value| {
             let tunnels = known.sources.iter().filter(|(_, is)| is.kind == Kind::Tunnel && is.is_shown());
             let rates: Map<String, Value> =
                 tunnels.map(|(name, source)| (name.clone(), json!(source.tunnel.rates()))).collect();
-            json!({ "rates": rates, "events": known.events.all(), "history": self.history.is_some() })
+            json!({ "rates": rates, "events": known.events.all(), "history": self.history.is_some(), "fleet": fleet })
         };
         self.feed.listen(more, now_ms())
     }

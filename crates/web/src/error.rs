@@ -69,6 +69,9 @@ pub enum Error {
         /// What is wrong.
         why: String,
     },
+    /// There is no fleet to be administered.
+    #[error(transparent)]
+    Fleet(#[from] controller::FolderError),
     /// Privileges could not be given up.
     #[error(transparent)]
     Confine(#[from] linux::Error),

@@ -1,7 +1,8 @@
 //! `sidestep web`: what tunnels, gateways and packet scripts say about themselves, as a page in a browser.
 //!
 //! A process of its own, without privileges: it reads the control sockets, as `sidestep show` does, and changes nothing. An
-//! executor (tokio), HTTP (hyper) and TLS (rustls) are here and in no daemon.
+//! executor (tokio), HTTP (hyper) and TLS (rustls) are here and in no daemon. Where it is given a fleet's folder, it asks the
+//! fleet's controllers, too, with what that folder lets it do, and hands in what administrators have signed elsewhere.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -11,6 +12,7 @@
 //! | `collect`, `source` | the sockets: asked, each by a thread of its own |
 //! | `tunnel`, `happened` | what follows from an answer and the ones before: rates, lanes, what has happened |
 //! | `feed`, `patch` | what browsers are told: everything once, then what changes |
+//! | `fleet` | a fleet: what its controllers tell, verified; drafts of changes |
 //! | `history`, `sample` | what has been: a day by minutes, a month by hours |
 //!
 //! How it moves: a thread asks a socket → `Source` takes the answer in → once a second `Collected` makes one document of all →
@@ -20,7 +22,9 @@
 //! - It never listens in a hopping prefix, at every address, or in the clear where others could come.
 //! - Nothing but the form for the token is shown to who has not shown the token, whatever is asked for.
 //! - Privileges are gone before the first thread starts and the first octet is read from the network.
-//! - No key is shown, not even a public one; of the addresses that hop no more than `sidestep show` shows, and none is kept.
+//! - No key of a tunnel is shown, not even a public one; of the addresses that hop no more than `sidestep show` shows, and none
+//!   is kept. Of a fleet's sites the hopping prefixes are told one at a time, and to whom its controllers tell them.
+//! - No key that signs is ever asked for: what is to change is handed out as a draft.
 //! - Connections, browsers, messages that wait, sockets, events and history are bounded in number.
 #![forbid(unsafe_code)]
 
@@ -29,6 +33,7 @@ mod collect;
 mod error;
 mod feed;
 mod files;
+mod fleet;
 mod happened;
 mod history;
 mod patch;
@@ -53,6 +58,7 @@ use tracing::warn;
 
 use crate::answer::Site;
 use crate::collect::Collected;
+use crate::fleet::Desk;
 use crate::history::History;
 use crate::place::Names;
 use crate::token::Token;
@@ -72,6 +78,8 @@ pub struct Options {
     pub state: PathBuf,
     /// Octets that the history may take.
     pub history: u64,
+    /// The folder from which a fleet is administered, if the page is to be about that, too.
+    pub fleet: Option<PathBuf>,
 }
 
 /// A page that listens, and does not answer yet.
@@ -81,6 +89,7 @@ pub struct Page {
     listen: SocketAddr,
     tls: Option<TlsAcceptor>,
     token: Token,
+    desk: Option<Desk>,
 }
 
 impl Page {
@@ -97,7 +106,8 @@ impl Page {
         let listen =
             listener.local_addr().map_err(|source| Error::Listen { listen: options.listen, source })?;
         let token = Token::load(&options.state.join("token"), listen.port())?;
-        Ok(Page { options, listener, listen, tls, token })
+        let desk = options.fleet.as_ref().map(|folder| Desk::open(folder)).transpose()?;
+        Ok(Page { options, listener, listen, tls, token, desk })
     }
 
     /// Where it listens.
@@ -142,7 +152,8 @@ impl Page {
         }
         let names = Names::new(self.listen, &self.options.names);
         let encrypted = self.tls.is_some();
-        let site = Site { listen: self.listen, collected, token: self.token, names, encrypted };
+        let (listen, token, desk) = (self.listen, self.token, self.desk);
+        let site = Site { listen, collected, token, names, encrypted, desk };
         match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
             Ok(runtime) => runtime.block_on(server::serve(self.listener, self.tls, Arc::new(site))),
             Err(source) => Error::System { what: "an executor", source },

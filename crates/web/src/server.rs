@@ -68,7 +68,7 @@ async fn greet(stream: tokio::net::TcpStream, tls: Option<TlsAcceptor>, site: Ar
 async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static, site: Arc<Site>) {
     let service = service_fn(move |request| {
         let site = Arc::clone(&site);
-        async move { Ok::<_, Infallible>(site.answer(&request).await) }
+        async move { Ok::<_, Infallible>(site.answer(request).await) }
     });
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -99,7 +99,8 @@ mod tests {
         let collected = Arc::new(Collected::new(listen, None));
         collected.start(folder.path().to_owned()).unwrap();
         let token = Token::load(&folder.path().join("token"), 443).unwrap();
-        let site = Site { listen, collected, token, names: Names::new(listen, &[]), encrypted: true };
+        let site =
+            Site { listen, collected, token, names: Names::new(listen, &[]), encrypted: true, desk: None };
         let _daemon = Server::start(&folder.path().join("mt6d0.sock"), |call: Call| match call.request {
             Request::Show => call.answer_status(example()),
             _ => call.answer(Reply::Error("is not asked for that".into())),

@@ -124,6 +124,7 @@ fn options(folder: &Path, tls: Option<(PathBuf, PathBuf)>) -> Options {
         sockets,
         state,
         history: 1 << 20,
+        fleet: None,
     }
 }
 

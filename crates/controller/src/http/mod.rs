@@ -85,6 +85,7 @@ fn router<S: Store>(site: Shared<S>) -> Router {
         .route("/v1/fleet", get(people::fleet::<S>))
         .route("/v1/news", get(people::news::<S>))
         .route("/v1/sites", get(people::sites::<S>))
+        .route("/v1/heard", get(people::heard::<S>))
         .route("/v1/documents", get(people::documents::<S>))
         .route("/v1/documents/{serial}", get(people::document::<S>))
         .route("/v1/preview", post(people::preview::<S>))

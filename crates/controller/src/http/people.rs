@@ -24,6 +24,7 @@ use crate::access;
 use crate::controller::Figures;
 use crate::enrol::{Invited, Waiting};
 use crate::error::Error;
+use crate::heard::Hearing;
 use crate::preview::Preview;
 use crate::records::{Access, Role};
 
@@ -137,6 +138,15 @@ pub(super) async fn sites<S: Store>(
     let sites = desk.fleet().sites().into_values();
     let now = sites.map(|site| SiteNow { member: site.member.into_owned(), contact: site.contact.cloned() });
     Ok(Json(now.collect()))
+}
+
+/// What this controller itself has heard: others have heard others.
+pub(super) async fn heard<S: Store>(
+    State(site): State<Shared<S>>,
+    person: Person,
+) -> Result<Json<Hearing>, Failed> {
+    person.may(Role::Viewer)?;
+    Ok(Json(site.controller.heard()))
 }
 
 pub(super) async fn documents<S: Store>(

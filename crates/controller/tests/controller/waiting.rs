@@ -73,3 +73,32 @@ async fn of_ten_thousand_those_are_woken_whom_it_concerns() {
     assert!(waiting.iter().filter(|one| one.is_finished()).count() <= 1);
     waiting.iter().for_each(JoinHandle::abort);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_controller_says_when_each_site_asked_and_forgets_who_is_none() {
+    let controller = network(&Memory::new()).await;
+    publish(&controller, |contents| contents.put(site("kiel", 2))).await.unwrap();
+    assert!(controller.heard().sites.is_empty());
+    let asked = Question { have: controller.fleet().have(), since: None };
+    controller.answer(&name("hub"), &Question::default(), Duration::ZERO).await;
+    let kiel = tokio::spawn({
+        let controller = controller.clone();
+        let since = controller.answer(&name("kiel"), &asked, Duration::ZERO).await.since;
+        async move {
+            let asked = Question { since: Some(since), ..asked };
+            controller.answer(&name("kiel"), &asked, Duration::from_secs(300)).await
+        }
+    });
+    tokio::time::sleep(Duration::from_secs(100)).await;
+    let heard = controller.heard();
+    assert!(heard.for_s >= 100, "{heard:?}");
+    let of = |who: &str| heard.sites.iter().find(|one| one.site == name(who)).unwrap().clone();
+    assert_eq!((of("kiel").waits, of("kiel").serial, of("kiel").ago_s), (true, controller.serial(), 100));
+    assert_eq!((of("hub").waits, of("hub").serial, of("hub").ago_s), (false, None, 100));
+    kiel.abort();
+    let _ = kiel.await;
+    assert!(!controller.heard().sites.iter().any(|one| one.waits), "who went does not wait");
+    publish(&controller, |contents| drop(contents.remove(&name("kiel")))).await.unwrap();
+    let left: Vec<_> = controller.heard().sites.into_iter().map(|one| one.site).collect();
+    assert_eq!(left, [name("hub")]);
+}

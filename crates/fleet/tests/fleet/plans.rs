@@ -253,3 +253,45 @@ fn a_selector_selects_by_all_that_it_says() {
     kiel.zone = None;
     assert!(!selector("office").selects(&kiel));
 }
+
+/// What is explained is what gateways do: packets pass where each of the two has the other's networks behind a peer.
+#[test]
+fn what_passes_is_explained_by_the_rule_the_way_and_the_networks() {
+    use fleet::explain::{Explanation, Verdict, site_of};
+    let reach = |from: Selector, to: Selector| Reach { from, to };
+    let mut policy = hub_and_spokes();
+    policy.reach = vec![
+        reach(Selector { sites: vec![name("kiel")], ..Selector::default() }, Selector::default()),
+        reach(Selector::of_role(name("hub")), Selector::of_role(name("spoke"))),
+    ];
+    let sites = ["hub", "kiel", "bonn", "graz"];
+    let made = sites
+        .iter()
+        .zip(1..)
+        .map(|(who, number)| site(who, if *who == "hub" { "hub" } else { "spoke" }, number));
+    let fleet = fleet_of(policy, made.collect());
+    let said = Explanation::of(&fleet, &name("kiel"), &name("bonn")).unwrap();
+    assert!(matches!(said.verdict, Verdict::Allowed { number: 1, .. }), "{said:?}");
+    assert_eq!(said.back, Verdict::Refused);
+    let way: Vec<_> =
+        said.way.as_ref().unwrap().iter().map(|hop| (hop.from.as_str(), hop.to.as_str())).collect();
+    assert_eq!(way, [("kiel", "hub"), ("hub", "bonn")]);
+    assert!(said.way.as_ref().unwrap().iter().all(|hop| hop.number == 1));
+    assert!(Explanation::of(&fleet, &name("kiel"), &name("nobody")).is_none());
+    for one in sites {
+        for other in sites.iter().filter(|other| **other != one) {
+            let passes = Explanation::of(&fleet, &name(one), &name(other)).unwrap().passes();
+            let has = |who: &str, of: &str| {
+                let networks = &fleet.site(&name(of)).unwrap().member.networks;
+                let behind = behind(&fleet, who);
+                networks
+                    .iter()
+                    .all(|network| behind.values().flatten().any(|one| *one == network.to_string()))
+            };
+            assert_eq!(passes, has(one, other) && has(other, one), "{one} and {other}");
+        }
+    }
+    let (name, network) = site_of(&fleet, "fd00:3::1".parse().unwrap()).unwrap();
+    assert_eq!((name.as_str(), network.to_string().as_str()), ("bonn", "fd00:3::/48"));
+    assert_eq!(site_of(&fleet, "2001:db8::1".parse().unwrap()), None);
+}

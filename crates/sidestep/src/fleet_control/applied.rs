@@ -2,10 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use controller::Waiting;
+use controller::{Folder, Waiting};
 use fleet::enrolment::{Application, State};
 
-use super::folder::Folder;
 use crate::failure::Failure;
 
 /// How often it is asked whether they have.

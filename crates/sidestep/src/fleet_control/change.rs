@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use controller::{Preview, Waiting};
+use controller::{Draft, Folder, Preview, Waiting, now, rules};
 use fleet::authority::Authority;
-use fleet::document::Contents;
 use fleet::enrolment::{self, Application, State};
 use fleet::fleet::Fleet;
 use fleet::key::SigningKey;
@@ -18,9 +17,8 @@ use fleet::signed::Signed;
 use fleet::site::Site;
 
 use super::applied::{is_meant, wait_for};
-use super::draft::{Draft, now};
-use super::folder::{Folder, FolderOption, KEY, make_key, read, run, signing_key};
-use super::rules::{settings_of, text_of};
+use super::folder::{FolderOption, KEY, make_key, read, run, signing_key};
+use super::rules::settings_of;
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -331,68 +329,17 @@ async fn applicants(
             "no such application waits: see `sidestep control applications`".to_owned(),
         ));
     }
-    let mut names: Vec<&Name> = found.iter().map(|application| &application.member.name).collect();
-    names.sort();
-    if let Some(two) = names.windows(2).find(|two| two[0] == two[1]) {
-        let why = format!("two applications are for {}: name one by its first digits", two[0]);
-        return Err(Failure::Message(why));
-    }
     Ok(found)
 }
 
 async fn approve(folder: &Folder, fleet: &Fleet, before: News, which: &Applicants) -> Result<Draft, Failure> {
     let applications = applicants(folder, fleet, which, false).await?;
-    Draft::new(fleet, before, None, |contents| {
-        for application in applications {
-            let name = &application.member.name;
-            if contents
-                .sites()
-                .get(name)
-                .is_some_and(|site| site.member.value().identity != application.member.identity)
-            {
-                return Err(Failure::Message(format!("there is a site {name} already")));
-            }
-            contents.put(Site::new(application.member, application.contact));
-        }
-        Ok(())
-    })
-}
-
-fn revoke(fleet: &Fleet, before: News, which: &Leavers) -> Result<Draft, Failure> {
-    let since = now();
-    Draft::new(fleet, before, None, |contents| {
-        which.sites.iter().try_for_each(|name| leave(contents, name, which.remove, since))
-    })
-}
-
-fn leave(contents: &mut Contents, name: &Name, remove: bool, since: u64) -> Result<(), Failure> {
-    let missing = || Failure::Message(format!("there is no site {name}"));
-    if remove {
-        return contents.remove(name).map(drop).ok_or_else(missing);
-    }
-    let mut site = contents.sites().get(name).cloned().ok_or_else(missing)?;
-    let mut member = site.member.value().clone();
-    if member.revoked.is_some() {
-        return Err(Failure::Message(format!("site {name} is revoked already")));
-    }
-    member.revoked = Some(since);
-    site.member = fleet::line::Line::new(member);
-    contents.put(site);
-    Ok(())
+    Ok(Draft::approve(fleet, before, applications)?)
 }
 
 fn policy(fleet: &Fleet, before: News, file: &Path) -> Result<Draft, Failure> {
-    let settings = settings_of(Some(file))?;
-    if settings.controllers.is_empty() {
-        return Err(Failure::Message(format!(
-            "{}: there is no [[controller]]: no site could ask any",
-            file.display()
-        )));
-    }
-    Draft::new(fleet, before, None, |contents| {
-        contents.set_settings(settings);
-        Ok(())
-    })
+    let draft = Draft::settings(fleet, before, settings_of(Some(file))?);
+    draft.map_err(|error| Failure::Message(format!("{}: {error}", file.display())))
 }
 
 fn authority(fleet: &Fleet, before: News, file: &Path) -> Result<Draft, Failure> {
@@ -401,7 +348,7 @@ fn authority(fleet: &Fleet, before: News, file: &Path) -> Result<Draft, Failure>
     next.version = fleet.chain().current().version + 1;
     next.network = Some(fleet.network());
     next.check().map_err(|error| about(&error))?;
-    Draft::new(fleet, before, Some(next), |_| Ok(()))
+    Ok(Draft::new(fleet, before, Some(next), |_| Ok(()))?)
 }
 
 impl RevokeOptions {
@@ -410,7 +357,7 @@ impl RevokeOptions {
         run(async {
             let (mut fleet, before) = folder.fleet().await?;
             let Some(path) = &self.delegate_key else {
-                let draft = revoke(&fleet, before, &self.leavers)?;
+                let draft = Draft::revoke(&fleet, before, &self.leavers.sites, self.leavers.remove)?;
                 return self.signing.finish(&folder, &fleet, draft).await;
             };
             let key = signing_key(path)?;
@@ -429,7 +376,7 @@ impl PolicyOptions {
         run(async {
             let (fleet, before) = folder.fleet().await?;
             match &self.file {
-                None => print(text_of(fleet.settings().cloned().unwrap_or_default())?),
+                None => print(rules::write(fleet.settings().cloned().unwrap_or_default())?),
                 Some(file) => {
                     let draft = policy(&fleet, before, file)?;
                     self.signing.finish(&folder, &fleet, draft).await
@@ -462,7 +409,7 @@ impl DraftOptions {
             let (fleet, before) = folder.fleet().await?;
             let draft = match &self.what {
                 What::Approve(which) => approve(&folder, &fleet, before, which).await?,
-                What::Revoke(which) => revoke(&fleet, before, which)?,
+                What::Revoke(which) => Draft::revoke(&fleet, before, &which.sites, which.remove)?,
                 What::Policy { file } => policy(&fleet, before, file)?,
                 What::Authority { file } => authority(&fleet, before, file)?,
             };
@@ -475,7 +422,7 @@ impl DraftOptions {
 impl SignOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let key = signing_key(&self.key)?;
-        let (mut draft, fleet) = Draft::read(&self.file)?;
+        let (mut draft, fleet) = read_draft(&self.file)?;
         print(format_args!("the fleet {}\n", draft.network))?;
         show_and_ask(&draft.preview(&fleet)?, self.yes)?;
         draft.sign(&fleet, &key)?;
@@ -490,7 +437,7 @@ impl SignOptions {
 
 impl PublishOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
-        let (draft, _) = Draft::read(&self.file)?;
+        let (draft, _) = read_draft(&self.file)?;
         let folder = Folder::read(&self.folder.dir)?;
         run(async {
             folder.post::<()>("/v1/publish", &draft.change).await?;
@@ -522,6 +469,11 @@ impl Signing {
         folder.post::<()>("/v1/publish", &draft.change).await?;
         print("published\n")
     }
+}
+
+/// Reads a draft, with the fleet that it says is in force: verified.
+fn read_draft(file: &Path) -> Result<(Draft, Fleet), Failure> {
+    Draft::parse(&read(file)?).map_err(|error| Failure::Message(format!("{}: {error}", file.display())))
 }
 
 /// Shows what would be different, and asks whether that is to be signed.

@@ -6,7 +6,7 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use controller::{Identity, Job, Role, access, begin, with_store};
+use controller::{ACCESS, Identity, Job, NETWORK, Network, Role, access, begin, now, with_store};
 use fleet::authority::{Administrator, Authority, Chain};
 use fleet::document::{Contents, Head, Serial};
 use fleet::name::Name;
@@ -16,8 +16,7 @@ use fleet::signed::Signed;
 use store::Store;
 use zeroize::Zeroizing;
 
-use super::draft::now;
-use super::folder::{ACCESS, FolderOption, KEY, NETWORK, Network, give_to_service, make_key, run, store_of};
+use super::folder::{FolderOption, KEY, give_to_service, make_key, run, store_of};
 use super::rules::settings_of;
 use crate::failure::Failure;
 use crate::peer::write_new;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use controller::Waiting;
+use controller::{Folder, Waiting, now};
 use fleet::enrolment::{self, Invitation, State, Terms};
 use fleet::fleet::Fleet;
 use fleet::key::SigningKey;
@@ -12,8 +12,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use super::draft::now;
-use super::folder::{Folder, FolderOption, run};
+use super::folder::{FolderOption, run};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -149,7 +148,7 @@ impl ApplicationsOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let folder = Folder::read(&self.folder.dir)?;
         let network = folder.network.network;
-        let all: Vec<Waiting> = run(folder.get("/v1/applications"))?;
+        let all: Vec<Waiting> = run(async { Ok(folder.get("/v1/applications").await?) })?;
         let mut rows = Vec::new();
         for one in all.into_iter().filter(|one| self.all || one.state == State::Waiting) {
             let application = enrolment::check(&one.applied.signed, network).map_err(|error| {

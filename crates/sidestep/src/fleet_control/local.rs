@@ -7,11 +7,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use controller::{Controller, Identity, Job, Role, Server, access, backup, restore, with_store};
+use controller::{Controller, Identity, Job, Role, Server, access, backup, now, restore, with_store};
 use fleet::name::Name;
 use store::Store;
 
-use super::draft::now;
 use super::folder::{FolderOption, give_to_service, run, store_of};
 use crate::failure::Failure;
 use crate::terminal::print;

@@ -2,7 +2,6 @@
 
 mod applied;
 mod change;
-mod draft;
 mod folder;
 mod init;
 mod invite;

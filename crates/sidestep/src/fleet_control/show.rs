@@ -1,12 +1,13 @@
 //! What a fleet is, and what was done.
 
 use clap::Args;
+use controller::Folder;
 use controller::log::{Head, PAGE, verify};
 use fleet::name::Name;
 use fleet::plan::Plan;
 use serde::{Deserialize, Serialize};
 
-use super::folder::{Folder, FolderOption, run};
+use super::folder::{FolderOption, run};
 use crate::check::list;
 use crate::failure::Failure;
 use crate::terminal::print;
@@ -44,7 +45,7 @@ struct Row {
 impl SitesOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let folder = Folder::read(&self.folder.dir)?;
-        let (fleet, _) = run(folder.fleet())?;
+        let (fleet, _) = run(async { Ok(folder.fleet().await?) })?;
         let rows: Vec<Row> = fleet
             .sites()
             .into_values()
@@ -147,7 +148,8 @@ impl LogOptions {
         let mut is_noted = self.noted.is_none();
         loop {
             let from = last.map_or(1, |last| last.number + 1);
-            let Log { records, head } = run(folder.get(&format!("/v1/log?from={from}")))?;
+            let path = format!("/v1/log?from={from}");
+            let Log { records, head } = run(async { Ok(folder.get(&path).await?) })?;
             let is_end = (records.len() as u64) < PAGE;
             for text in records {
                 let (records, now) = verify(last, [text.as_str()])?;
