@@ -82,6 +82,12 @@ impl Folder {
         Ok(Folder { network, token })
     }
 
+    /// The same fleet, as somebody asks who has this token.
+    #[must_use]
+    pub fn with_token(&self, token: String) -> Self {
+        Folder { network: self.network.clone(), token: Some(Zeroizing::new(token)) }
+    }
+
     /// Who asks a controller at its places: inside of the tunnels, then outside.
     ///
     /// # Errors

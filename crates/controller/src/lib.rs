@@ -11,6 +11,7 @@
 //! | `publish` | what takes effect: documents, what delegates allow, what sites say of themselves |
 //! | `enrol` | invitations and applications |
 //! | `access`, `log` | who may ask; what was done, each record with the digest of the one before |
+//! | `oidc` | people who log in at an identity provider |
 //! | `backup`, `preview`, `past` | all of it as one text; what a change would do; what it did |
 //! | `heard` | when each site asked last, in memory alone |
 //! | `http`, `client` | how it is asked, and by whom |
@@ -39,6 +40,7 @@ mod http;
 mod keys;
 mod load;
 pub mod log;
+pub mod oidc;
 mod open;
 mod past;
 mod preview;
@@ -56,7 +58,7 @@ pub use error::Error;
 pub use executor::{block_on, block_on_many};
 pub use folder::{ACCESS, Folder, FolderError, NETWORK, Network, read_secret, verified};
 pub use heard::{Heard, Hearing};
-pub use http::{Identity, IdentityError, OPENAPI, Server};
+pub use http::{Identity, IdentityError, OPENAPI, Server, Session};
 pub use open::{Job, NoStore, with_store};
 pub use preview::{Gateway, Preview};
 pub use publish::begin;

@@ -152,6 +152,20 @@ pub enum What {
         /// What for.
         role: Role,
     },
+    /// Somebody has logged in at the identity provider.
+    LoggedIn {
+        /// Who.
+        name: Name,
+        /// What for.
+        role: Role,
+        /// Until when, in seconds of Unix time.
+        until: u64,
+    },
+    /// He has logged out.
+    LoggedOut {
+        /// Who.
+        name: Name,
+    },
     /// Somebody may not any more.
     Withdrawn {
         /// Who.
@@ -180,6 +194,8 @@ impl fmt::Display for What {
                 write!(f, "turned down application {} of {site}: {why}", short(application))
             }
             What::Granted { name, role } => write!(f, "let {name} in as {role}"),
+            What::LoggedIn { name, role, .. } => write!(f, "{name} has logged in as {role}"),
+            What::LoggedOut { name } => write!(f, "{name} has logged out"),
             What::Withdrawn { name } => write!(f, "let {name} in no more"),
             What::Restored {} => write!(f, "restored from a backup"),
         }

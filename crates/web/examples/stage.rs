@@ -76,6 +76,7 @@ fn main() -> Result<()> {
             .and_then(|role| controllers::role(&role))
             .unwrap_or(controller::Role::Publisher),
         more: environment("STAGE_SITES").and_then(|number| number.parse().ok()).unwrap_or(0),
+        provider: None,
         hostile: environment("STAGE_HOSTILE"),
     };
     let fleet = Some(controllers::start(&folder, wanted)?);

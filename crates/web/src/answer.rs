@@ -20,7 +20,7 @@ use tokio::sync::mpsc::Receiver;
 
 use crate::collect::Collected;
 use crate::files;
-use crate::fleet::Desk;
+use crate::fleet::{CALLBACK, Desk, People};
 use crate::place::Names;
 use crate::token::Token;
 
@@ -63,8 +63,8 @@ pub(crate) struct Site {
     pub(crate) token: Token,
     pub(crate) names: Names,
     pub(crate) encrypted: bool,
-    /// The fleet, if the page is to be about one.
-    pub(crate) desk: Option<Desk>,
+    /// Who asks about the fleet, if the page is to be about one.
+    pub(crate) people: Option<People>,
 }
 
 impl Site {
@@ -74,8 +74,8 @@ impl Site {
         let is_known = self.knows(&request);
         let mut answer = match self.refuse(&request) {
             Some(refused) => refused,
-            None => match self.desk.as_ref().filter(|_| is_known && request.method == Method::POST) {
-                Some(desk) => change(desk, &request, body).await,
+            None => match self.people.as_ref().filter(|_| is_known && request.method == Method::POST) {
+                Some(people) => change(people, &request, body).await,
                 None => self.route(&request, is_known).await,
             },
         };
@@ -92,8 +92,7 @@ impl Site {
 
     /// Whether somebody who has shown the token asks.
     fn knows(&self, request: &Parts) -> bool {
-        let cookies = request.headers.get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
-        cookies.into_iter().any(|cookies| self.token.is_in(cookies))
+        self.token.is_in(&cookies(request))
     }
 
     /// What is not even looked at: for another name, or from another site's page.
@@ -105,14 +104,17 @@ impl Site {
         }
         let is_ours =
             |origin: &str| origin.split_once("://").is_some_and(|(_, host)| field(HOST) == Some(host));
-        let from_elsewhere = field(ORIGIN).is_some_and(|origin| !is_ours(origin))
-            || matches!(field(HeaderName::from_static("sec-fetch-site")), Some("cross-site" | "same-site"));
+        // From the identity provider a browser is sent here by another site's page; it shows that it was sent there from here.
+        let comes_back = self.people.is_some() && request.uri.path() == CALLBACK;
+        let is_other = field(ORIGIN).is_some_and(|origin| !is_ours(origin));
+        let kind = field(HeaderName::from_static("sec-fetch-site"));
+        let from_elsewhere = !comes_back && (is_other || matches!(kind, Some("cross-site" | "same-site")));
         if from_elsewhere {
             return Some(text(StatusCode::FORBIDDEN, "not from another site's page\n"));
         }
         // A form of another site could be sent here by a browser that tells no origin; nobody's can be JSON.
         let is_json = field(CONTENT_TYPE).is_some_and(|kind| kind == JSON);
-        let may_change = self.desk.is_some() && self.knows(request) && field(ORIGIN).is_some() && is_json;
+        let may_change = self.people.is_some() && self.knows(request) && field(ORIGIN).is_some() && is_json;
         let is_change = request.method == Method::POST && request.uri.path().starts_with(CHANGES);
         (request.method != Method::GET && !(is_change && may_change))
             .then(|| text(StatusCode::METHOD_NOT_ALLOWED, "this page only shows\n"))
@@ -127,6 +129,9 @@ impl Site {
         if path == "/login" {
             return self.log_in(query("token").as_deref().unwrap_or(""));
         }
+        if let Some(people) = self.people.as_ref().filter(|_| path == CALLBACK) {
+            return come_back(people, request, &query).await;
+        }
         if let Some(file) = files::find(path).filter(|file| is_known || file.is_for_all) {
             return content(StatusCode::OK, file.kind, Bytes::from_static(file.octets));
         }
@@ -135,7 +140,7 @@ impl Site {
         }
         let name = |field| query(field).unwrap_or_default();
         match path {
-            "/api/feed" => match self.collected.listen(self.desk.is_some()) {
+            "/api/feed" => match self.collected.listen(self.people.is_some()) {
                 Some(messages) => respond(StatusCode::OK, "text/event-stream", Content::Feed(messages)),
                 None => text(StatusCode::SERVICE_UNAVAILABLE, "too many pages are open\n"),
             },
@@ -154,8 +159,13 @@ impl Site {
                 let (host, id) = (name("host"), name("id").parse().unwrap_or(0));
                 self.ask(move |collected| collected.script(&host, id)).await
             }
-            path => match (&self.desk, path.strip_prefix("/api/fleet")) {
-                (Some(desk), Some(path)) => about_fleet(desk, path, &query).await,
+            path => match (&self.people, path.strip_prefix("/api/fleet")) {
+                (Some(people), _) if path == "/fleet/login" => {
+                    begin_login(people, request, self.encrypted).await
+                }
+                (Some(people), Some(path)) => {
+                    about_fleet(&people.desk(&cookies(request)), path, &query).await
+                }
                 _ => no_such_page(),
             },
         }
@@ -200,9 +210,60 @@ async fn about_fleet(desk: &Desk, path: &str, query: &(impl Fn(&str) -> Option<S
     }
 }
 
+/// To the identity provider's page.
+async fn begin_login(people: &People, request: &Parts, encrypted: bool) -> Answer {
+    let host = request.headers.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+    let scheme = if encrypted { "https" } else { "http" };
+    let (url, cookie) = match people.begin(&format!("{scheme}://{host}")).await {
+        Ok(begun) => begun,
+        Err(why) => return text(StatusCode::BAD_GATEWAY, &format!("{why}\n")),
+    };
+    let (Ok(url), Ok(cookie)) = (HeaderValue::from_str(&url), HeaderValue::from_str(&cookie)) else {
+        return text(StatusCode::BAD_GATEWAY, "the identity provider's address is none\n");
+    };
+    let mut answer = text(StatusCode::SEE_OTHER, "");
+    answer.headers_mut().insert(LOCATION, url);
+    answer.headers_mut().insert(SET_COOKIE, cookie);
+    answer
+}
+
+/// Back from there. What is answered leads on by itself: only to what the page itself asks for is its strict cookie sent.
+async fn come_back(
+    people: &People,
+    request: &Parts,
+    query: &(impl Fn(&str) -> Option<String> + Sync),
+) -> Answer {
+    let name = |field| query(field).unwrap_or_default();
+    if query("code").is_none() {
+        let why = "the identity provider has let nobody in: go back to the page, and look there\n";
+        return text(StatusCode::FORBIDDEN, why);
+    }
+    match people.finish(&cookies(request), &name("state"), &name("code")).await {
+        Ok(cookie) => {
+            let mut answer = content(StatusCode::OK, HTML, Bytes::from_static(files::RETURNED));
+            if let Ok(cookie) = HeaderValue::from_str(&cookie) {
+                answer.headers_mut().insert(SET_COOKIE, cookie);
+            }
+            answer
+        }
+        Err(why) => text(StatusCode::FORBIDDEN, &format!("{why}\n")),
+    }
+}
+
+/// All cookies that a browser sends.
+fn cookies(request: &Parts) -> String {
+    let fields = request.headers.get_all(COOKIE).iter().filter_map(|cookie| cookie.to_str().ok());
+    fields.collect::<Vec<_>>().join("; ")
+}
+
 /// What is sent to change something: one after the other, as each may be large.
-async fn change(desk: &Desk, request: &Parts, body: Incoming) -> Answer {
+async fn change(people: &People, request: &Parts, body: Incoming) -> Answer {
     let path = request.uri.path().strip_prefix(CHANGES).unwrap_or_default();
+    let cookies = cookies(request);
+    if path == "log-out" {
+        return said(people.log_out(&cookies).await.map(|()| serde_json::json!({})));
+    }
+    let desk = people.desk(&cookies);
     let Some(_alone) = desk.alone().await else { return no_such_page() };
     let sent = match tokio::time::timeout(SENDING_TIME, Limited::new(body, LARGEST).collect()).await {
         Ok(Ok(sent)) => sent.to_bytes(),

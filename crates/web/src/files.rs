@@ -32,6 +32,9 @@ macro_rules! file {
 /// Who has not shown the token is asked for it.
 pub(crate) const LOGIN: &[u8] = include_bytes!("../page/login.html");
 
+/// Who comes back from the identity provider is led on.
+pub(crate) const RETURNED: &[u8] = include_bytes!("../page/returned.html");
+
 const FILES: &[File] = &[
     file!("/", "/index.html", HTML, false),
     file!("/style.css", "/style.css", STYLE, true),
@@ -73,7 +76,8 @@ mod tests {
     /// The policy lets no script and no style stand in a page; and nothing is fetched from elsewhere.
     #[test]
     fn pages_have_scripts_and_styles_in_files_of_their_own() {
-        let pages = FILES.iter().filter(|file| file.kind == HTML).map(|file| file.octets).chain([LOGIN]);
+        let pages =
+            FILES.iter().filter(|file| file.kind == HTML).map(|file| file.octets).chain([LOGIN, RETURNED]);
         for page in pages {
             let page = std::str::from_utf8(page).unwrap();
             for inline in ["<style", " style=", " onclick", "javascript:", "<script>", "http://", "https://"]

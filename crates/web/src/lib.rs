@@ -58,7 +58,7 @@ use tracing::warn;
 
 use crate::answer::Site;
 use crate::collect::Collected;
-use crate::fleet::Desk;
+use crate::fleet::People;
 use crate::history::History;
 use crate::place::Names;
 use crate::token::Token;
@@ -89,7 +89,7 @@ pub struct Page {
     listen: SocketAddr,
     tls: Option<TlsAcceptor>,
     token: Token,
-    desk: Option<Desk>,
+    people: Option<People>,
 }
 
 impl Page {
@@ -106,8 +106,9 @@ impl Page {
         let listen =
             listener.local_addr().map_err(|source| Error::Listen { listen: options.listen, source })?;
         let token = Token::load(&options.state.join("token"), listen.port())?;
-        let desk = options.fleet.as_ref().map(|folder| Desk::open(folder)).transpose()?;
-        Ok(Page { options, listener, listen, tls, token, desk })
+        let open = |folder: &PathBuf| People::open(folder, listen.port(), tls.is_some());
+        let people = options.fleet.as_ref().map(open).transpose()?;
+        Ok(Page { options, listener, listen, tls, token, people })
     }
 
     /// Where it listens.
@@ -152,8 +153,8 @@ impl Page {
         }
         let names = Names::new(self.listen, &self.options.names);
         let encrypted = self.tls.is_some();
-        let (listen, token, desk) = (self.listen, self.token, self.desk);
-        let site = Site { listen, collected, token, names, encrypted, desk };
+        let (listen, token, people) = (self.listen, self.token, self.people);
+        let site = Site { listen, collected, token, names, encrypted, people };
         match tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build() {
             Ok(runtime) => runtime.block_on(server::serve(self.listener, self.tls, Arc::new(site))),
             Err(source) => Error::System { what: "an executor", source },

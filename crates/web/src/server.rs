@@ -100,7 +100,7 @@ mod tests {
         collected.start(folder.path().to_owned()).unwrap();
         let token = Token::load(&folder.path().join("token"), 443).unwrap();
         let site =
-            Site { listen, collected, token, names: Names::new(listen, &[]), encrypted: true, desk: None };
+            Site { listen, collected, token, names: Names::new(listen, &[]), encrypted: true, people: None };
         let _daemon = Server::start(&folder.path().join("mt6d0.sock"), |call: Call| match call.request {
             Request::Show => call.answer_status(example()),
             _ => call.answer(Reply::Error("is not asked for that".into())),

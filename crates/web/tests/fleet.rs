@@ -1,8 +1,10 @@
 //! The fleet's part of the page: who may ask it for what, and that nothing comes into force by it that is not signed.
 
+use std::collections::HashMap;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::time::Duration;
 
 use controller::Role;
@@ -10,6 +12,8 @@ use serde_json::{Value, json};
 use web::{Options, Page};
 
 mod controllers;
+#[path = "../../controller/tests/provider/mod.rs"]
+mod provider;
 use controllers::Wanted;
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -24,14 +28,20 @@ struct Scene {
 impl Scene {
     fn new(role: Role) -> Scene {
         let folder = tempfile::tempdir().unwrap();
-        let fleet = controllers::start(folder.path(), Wanted { role, more: 0, hostile: None }).unwrap();
+        let fleet =
+            controllers::start(folder.path(), Wanted { role, more: 0, provider: None, hostile: None })
+                .unwrap();
         Scene::with(folder, Some(fleet))
     }
 
     fn with(folder: tempfile::TempDir, fleet: Option<PathBuf>) -> Scene {
+        Scene::at("127.0.0.1:0", folder, fleet)
+    }
+
+    fn at(listen: &str, folder: tempfile::TempDir, fleet: Option<PathBuf>) -> Scene {
         let (sockets, state) = (folder.path().join("run"), folder.path().join("state"));
         std::fs::create_dir_all(&sockets).unwrap();
-        let listen = "127.0.0.1:0".parse().unwrap();
+        let listen = listen.parse().unwrap();
         let options =
             Options { listen, tls: None, names: Vec::new(), sockets, state, history: 1 << 20, fleet };
         let page = Page::bind(options).unwrap();
@@ -245,7 +255,7 @@ fn without_a_fleet_there_is_none_and_without_its_controller_it_is_said() {
     assert_eq!(status(&scene.send("POST", "/api/fleet/draft", &ours, b"{}")), "405");
 
     let folder = tempfile::tempdir().unwrap();
-    let wanted = Wanted { role: Role::Viewer, more: 0, hostile: None };
+    let wanted = Wanted { role: Role::Viewer, more: 0, provider: None, hostile: None };
     let fleet = controllers::start(folder.path(), wanted).unwrap();
     // Another network's name: what is told is of none that is known.
     let path = fleet.join("network.toml");
@@ -264,4 +274,87 @@ fn without_a_fleet_there_is_none_and_without_its_controller_it_is_said() {
     let told = scene.ask("/api/fleet");
     assert!(told["controllers"][0]["fault"].as_str().unwrap().contains("cannot be reached"), "{told}");
     assert!(scene.ask("/api/fleet/site?name=oslo")["error"].is_string());
+}
+
+/// Who has logged in asks by himself: with what he may, under his own name, in his browser alone.
+#[test]
+fn somebody_logs_in_at_the_identity_provider_and_asks_by_himself() {
+    static PROVIDER: Mutex<Option<provider::Shared>> = Mutex::new(None);
+    static PLACE: Mutex<String> = Mutex::new(String::new());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = free.local_addr().unwrap().to_string();
+    drop(free);
+    PLACE.lock().unwrap().clone_from(&listen);
+    let provide = |folder: &Path| {
+        let redirect = format!("http://{}/fleet/callback", PLACE.lock().unwrap());
+        *PROVIDER.lock().unwrap() = Some(provider::provide(folder, &[redirect]));
+    };
+    let wanted = Wanted { role: Role::Viewer, more: 0, provider: Some(provide), hostile: None };
+    let folder = tempfile::tempdir().unwrap();
+    let fleet = controllers::start(folder.path(), wanted).unwrap();
+    let scene = Scene::at(&listen, folder, Some(fleet));
+    let provider = PROVIDER.lock().unwrap().clone().unwrap();
+
+    // A login: its cookie, its state, and a code that the provider gives for it.
+    let begin = || {
+        let answer = scene.send("GET", "/fleet/login", "", b"");
+        assert_eq!(status(&answer), "303", "{answer}");
+        let field = |name: &str| {
+            answer
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap_or_else(|| panic!("{answer}"))
+                .to_owned()
+        };
+        let (location, cookie) = (field("location: "), field("set-cookie: "));
+        assert!(cookie.contains("; HttpOnly; SameSite=Lax; Max-Age=600"), "{cookie}");
+        let query = location.split_once('?').unwrap().1;
+        let pairs: HashMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+        let code = controller::oidc::draw().unwrap();
+        let given = (pairs["nonce"].clone(), pairs["code_challenge"].clone());
+        provider.lock().unwrap().codes.insert(code.clone(), given);
+        (cookie.split(';').next().unwrap().to_owned(), pairs["state"].clone(), code)
+    };
+    let come_back = |cookie: &str, state: &str, code: &str| {
+        // The page's own cookie is strict, and does not come with what another site sends.
+        let stranger = Scene {
+            cookie: cookie.to_owned(),
+            _folder: tempfile::tempdir().unwrap(),
+            address: scene.address,
+        };
+        let fields = "Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: navigate\r\n";
+        stranger.send("GET", &format!("/fleet/callback?code={code}&state={state}"), fields, b"")
+    };
+    let (cookie, state, code) = begin();
+    let (other_cookie, other_state, _) = begin();
+    for (cookie, state) in
+        [("", &state), (&*cookie, &other_state), (&*other_cookie, &state), (&*cookie, &"x".to_owned())]
+    {
+        assert_eq!(status(&come_back(cookie, state, &code)), "403", "{cookie} {state}");
+    }
+    let answer = come_back(&cookie, &state, &code);
+    assert_eq!(status(&answer), "200", "{answer}");
+    assert!(answer.contains("url=/#/fleet"), "{answer}");
+    let session = answer.lines().find_map(|line| line.strip_prefix("set-cookie: ")).unwrap();
+    assert!(session.contains("; Path=/; HttpOnly; SameSite=Strict; Max-Age="), "{session}");
+    let session = session.split(';').next().unwrap();
+    assert_eq!(status(&come_back(&cookie, &state, &code)), "403", "there is one answer to a login");
+    // A code that was stolen from another's login, in one that was begun here.
+    let (cookie, state, _) = begin();
+    let (_, _, stolen) = begin();
+    let refused = come_back(&cookie, &state, &stolen);
+    assert!(status(&refused) == "403" && refused.contains("invalid_grant"), "{refused}");
+
+    assert_eq!(scene.ask("/api/fleet")["is_own"], false);
+    let both = format!("{}; {session}", scene.cookie);
+    let own = Scene { cookie: both, _folder: tempfile::tempdir().unwrap(), address: scene.address };
+    let told = own.ask("/api/fleet");
+    assert_eq!(told["is_own"], true);
+    assert!(told["you"]["name"].as_str().unwrap().starts_with("ada_example.net-"), "{told}");
+    let alone =
+        Scene { cookie: session.to_owned(), _folder: tempfile::tempdir().unwrap(), address: scene.address };
+    assert_eq!(status(&alone.send("GET", "/api/fleet", "", b"")), "401", "the page's token is needed, too");
+    assert_eq!(own.post("/api/fleet/log-out", "{}"), json!({}));
+    assert_eq!(own.ask("/api/fleet")["is_own"], false);
+    assert!(own.post("/api/fleet/log-out", "{}")["error"].is_string());
 }

@@ -3,6 +3,7 @@
 mod agents;
 mod challenge;
 mod connections;
+mod login;
 mod people;
 mod problem;
 mod served;
@@ -17,10 +18,12 @@ use axum::routing::{delete, get, post};
 use store::Store;
 
 use crate::controller::Controller;
+use crate::oidc::Provider;
 use challenge::Challenges;
 use connections::Strangers;
 use served::{Shared, Site};
 
+pub use login::Session;
 pub use people::OPENAPI;
 pub use tls::{Identity, IdentityError};
 
@@ -31,7 +34,7 @@ const PUBLISHERS_BODY: usize = 32 * 1024 * 1024;
 
 /// A controller's interface, which listens, and does not answer yet.
 pub struct Server<S: Store> {
-    site: Shared<S>,
+    site: Site<S>,
     listener: TcpListener,
     identity: Identity,
     connections: usize,
@@ -53,8 +56,16 @@ impl<S: Store> Server<S> {
             certificate: identity.digest(),
             challenges: Challenges::new()?,
             strangers: Strangers::default(),
+            provider: None,
         };
-        Ok(Server { site: Arc::new(site), listener, identity, connections })
+        Ok(Server { site, listener, identity, connections })
+    }
+
+    /// Lets people in who have logged in at an identity provider.
+    #[must_use]
+    pub fn with_provider(mut self, provider: Option<Provider>) -> Self {
+        self.site.provider = provider;
+        self
     }
 
     /// Follows the store, and answers, until the listener fails.
@@ -63,7 +74,7 @@ impl<S: Store> Server<S> {
     /// If it cannot listen any more.
     pub async fn serve(self) -> std::io::Result<()> {
         let controller = self.site.controller.clone();
-        let router = router(self.site);
+        let router = router(Arc::new(self.site));
         let serving = connections::serve(self.listener, self.identity.acceptor(), router, self.connections);
         tokio::select! {
             result = serving => result,
@@ -78,6 +89,8 @@ fn router<S: Store>(site: Shared<S>) -> Router {
         .route("/v1/sync", post(agents::sync::<S>))
         .route("/v1/enrol", post(agents::enrol::<S>))
         .route("/v1/enrol/{id}", get(agents::status::<S>))
+        .route("/v1/login", get(login::begin::<S>))
+        .route("/v1/session", post(login::log_in::<S>).delete(login::log_out::<S>))
         .route("/v1/openapi.json", get(people::description))
         .layer(DefaultBodyLimit::max(STRANGERS_BODY));
     let people = Router::new()

@@ -4,7 +4,7 @@ use axum::Json;
 use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{FromRequestParts, Path, Query, State};
 use axum::http::request::Parts;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use fleet::authority::NetworkId;
 use fleet::document::{Head, Serial};
@@ -35,6 +35,11 @@ pub const OPENAPI: &str = include_str!("openapi.json");
 pub(super) struct Person(Access);
 
 impl Person {
+    /// As whom he is in the log.
+    pub(super) fn name(&self) -> &Name {
+        &self.0.name
+    }
+
     /// Who it is, if he may do what those of this role may.
     fn may(&self, role: Role) -> Result<String, Failed> {
         match self.0.role >= role {
@@ -55,9 +60,7 @@ impl<S: Store> FromRequestParts<Shared<S>> for Person {
         if site.strangers.is_over(place) {
             return Err(Failed::Often);
         }
-        let field = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let token = field.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default();
-        match access::who(site.controller.store(), token).await? {
+        match access::who(site.controller.store(), bearer(&parts.headers)).await? {
             Some(access) => Ok(Person(access)),
             None => {
                 site.strangers.note(place);
@@ -65,6 +68,12 @@ impl<S: Store> FromRequestParts<Shared<S>> for Person {
             }
         }
     }
+}
+
+/// The token that is shown.
+pub(super) fn bearer(headers: &HeaderMap) -> &str {
+    let field = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
+    field.and_then(|value| value.strip_prefix("Bearer ")).unwrap_or_default()
 }
 
 /// The description of this interface.

@@ -60,7 +60,8 @@ impl IntoResponse for Failed {
                 (status, error.to_string())
             }
             Failed::Nobody => {
-                let why = "show a token: `Authorization: Bearer …`; `sidestep control token` makes one";
+                let why = "show a token that is good: `Authorization: Bearer …`; `sidestep control token` makes one, \
+                           or `sidestep control login` where there is an identity provider";
                 (StatusCode::UNAUTHORIZED, why.to_owned())
             }
             Failed::Forbidden(why) => (StatusCode::FORBIDDEN, why),

@@ -8,6 +8,7 @@ use store::Store;
 use super::challenge::Challenges;
 use super::connections::Strangers;
 use crate::controller::Controller;
+use crate::oidc::Provider;
 
 /// What is served.
 pub(super) struct Site<S: Store> {
@@ -16,6 +17,8 @@ pub(super) struct Site<S: Store> {
     pub(super) certificate: Digest,
     pub(super) challenges: Challenges,
     pub(super) strangers: Strangers,
+    /// Where people log in, if anywhere.
+    pub(super) provider: Option<Provider>,
 }
 
 /// The same for all requests.

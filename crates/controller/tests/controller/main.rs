@@ -5,6 +5,10 @@ mod backups;
 mod enrolling;
 mod faults;
 mod http;
+mod oidc;
 mod publishing;
 mod scene;
 mod waiting;
+
+#[path = "../provider/mod.rs"]
+mod provider;

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
+use controller::oidc::Provider;
 use controller::{Controller, Identity, Job, Role, Server, access, backup, now, restore, with_store};
 use fleet::name::Name;
 use store::Store;
@@ -57,6 +58,7 @@ struct Serve {
     listener: TcpListener,
     identity: Identity,
     connections: usize,
+    provider: Option<Provider>,
 }
 
 impl Job for Serve {
@@ -65,7 +67,8 @@ impl Job for Serve {
     async fn run<S: Store>(self, store: S) -> Self::Output {
         let controller = Controller::open(store).await?;
         let sites = controller.fleet().sites().len();
-        let server = Server::new(controller, self.listener, self.identity, self.connections)?;
+        let server = Server::new(controller, self.listener, self.identity, self.connections)?
+            .with_provider(self.provider);
         tracing::info!("a fleet of {sites} sites is served");
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
         Ok(server.serve().await?)
@@ -80,11 +83,12 @@ impl UpOptions {
         let identity = Identity::of_folder(folder, &["sidestep-control".to_owned()])?;
         let listener = TcpListener::bind(self.listen)
             .map_err(|error| Failure::Message(format!("cannot listen at {}: {error}", self.listen)))?;
+        let provider = Provider::of_folder(folder)?;
         linux::process::keep_capabilities(&[])?;
         print(format_args!("listens at {}, certificate {}\n", listener.local_addr()?, identity.digest()))?;
         let connections = usize::try_from(self.connections).unwrap_or(usize::MAX);
         controller::block_on_many(async {
-            with_store(&store, Serve { listener, identity, connections }).await?
+            with_store(&store, Serve { listener, identity, connections, provider }).await?
         })?
     }
 }

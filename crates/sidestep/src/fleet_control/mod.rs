@@ -6,6 +6,7 @@ mod folder;
 mod init;
 mod invite;
 mod local;
+mod login;
 mod rules;
 mod show;
 mod signposts;
@@ -42,6 +43,7 @@ pub(crate) enum ControlCommand {
     Signposts(signposts::SignpostsOptions),
     Log(show::LogOptions),
     Token(local::TokenOptions),
+    Login(login::LoginOptions),
     Certificate(local::CertificateOptions),
     Backup(local::BackupOptions),
     Restore(local::RestoreOptions),
@@ -67,6 +69,7 @@ impl ControlCommand {
             ControlCommand::Signposts(options) => options.run(),
             ControlCommand::Log(options) => options.run(),
             ControlCommand::Token(options) => options.run(),
+            ControlCommand::Login(options) => options.run(),
             ControlCommand::Certificate(options) => options.run(),
             ControlCommand::Backup(options) => options.run(),
             ControlCommand::Restore(options) => options.run(),

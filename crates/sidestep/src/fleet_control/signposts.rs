@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use fleet::signpost::{MOST, Signpost, name};
 
-use super::folder::{Folder, FolderOption, KEY, run, signing_key};
+use super::folder::{FolderOption, KEY, run, signing_key};
 use crate::failure::Failure;
 use crate::terminal::print;
 

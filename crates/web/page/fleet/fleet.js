@@ -2,13 +2,14 @@
 
 import { figure, h, mark, say, section } from "../dom.js";
 import { Table, linked, toned } from "../table.js";
+import * as feed from "../feed.js";
 import { briefly, count, plural } from "../format.js";
 import { applications, handIn, rules } from "./changes.js";
 import { log } from "./log.js";
 import { Map as Picture } from "./map.js";
 import { reach } from "./reach.js";
 import { site } from "./site.js";
-import { STANDINGS, asking, head, siteAddress, standingOf } from "./told.js";
+import { STANDINGS, asking, button, head, siteAddress, standingOf } from "./told.js";
 
 const VIEWS = { reach, applications, rules, "hand-in": handIn, log, site };
 
@@ -55,10 +56,17 @@ function map(main) {
         return { word, chip, number, state };
     });
     const heard = h("p", { class: "note" });
+    const out = button("Log out", async () => {
+        const answer = await feed.send("fleet/log-out", "{}");
+        if (answer.error) top.update({ ...told, error: answer.error });
+        await view.again();
+    }, { class: "act plain" });
+    const who = h("p", { class: "note" }, "With what the page itself may. ", h("a", { href: "/fleet/login" }, "Log in as yourself"), ", where the controllers have an identity provider.");
     main.append(
         h("dl", { class: "figures" }, Object.values(figures).map((one) => one.element)),
         section("Tunnels by the rules", picture.element, picture.note),
         section("Sites", h("div", { class: "bar" }, filter, chips.map(({ chip }) => chip)), table.element, heard),
+        section("Who asks", who, out),
     );
     let [told, chosen] = [{}, null];
 
@@ -79,6 +87,7 @@ function map(main) {
     function take(now) {
         told = now.sites ? now : { ...told, ...now };
         top.update(now, trouble(now.sites ?? []));
+        [who.hidden, out.hidden] = [now.is_own === true, now.is_own !== true];
         if (now.sites) {
             const members = now.sites.filter((one) => !one.revoked_s);
             const ear = now.controllers.filter(({ fault }) => !fault);

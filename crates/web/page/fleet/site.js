@@ -34,7 +34,7 @@ export function site(main, name = "") {
         if (made) change.show(made.element);
         else change.fault(answer.error);
     });
-    const all = h("div", { hidden: true }, h("dl", { class: "figures" }, Object.values(figures).map((one) => one.element)), section("What it is", pairs), section("Peers by the rules", peers.element), section("Take it out", h("p", { class: "note" }, "Its name and keys stay taken. Nothing is in force before administrators have signed it."), out, change.element));
+    const all = h("div", { hidden: true }, h("dl", { class: "figures" }, Object.values(figures).map((one) => one.element)), section("What it is", pairs), section("Peers by the rules", peers.element), section("Take it out", h("p", { class: "note" }, "Its name and keys stay taken. Nothing is in force before administrators have signed it."), h("div", { class: "acts" }, out), change.element));
     main.append(fault.element, all);
     let made = null;
     const view = asking(name, "fleet/site", { name }, (told) => {

@@ -9,7 +9,7 @@ use fleet::key::Digest;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Desk, Why, said};
+use super::hearing::{Why, said};
 
 /// Records that are kept to be shown; of those before, their digests.
 const KEPT: usize = 1000;
@@ -33,7 +33,7 @@ impl Audit {
     }
 
     /// Verifies what is new.
-    async fn catch_up(&mut self, client: &Client) -> Result<(), Why> {
+    pub(super) async fn catch_up(&mut self, client: &Client) -> Result<(), Why> {
         loop {
             let from = self.digests.len() as u64 + 1;
             let Page { records, head } = client.get(&format!("/v1/log?from={from}")).await.map_err(said)?;
@@ -65,28 +65,22 @@ impl Audit {
     }
 
     /// Whether a head that somebody has noted is in this log.
-    fn has(&self, noted: &str) -> Result<bool, Why> {
+    pub(super) fn has(&self, noted: &str) -> Result<bool, Why> {
         let parsed = noted.trim().split_once(':').and_then(|(number, digest)| {
             Some((number.parse::<usize>().ok()?.checked_sub(1)?, digest.parse::<Digest>().ok()?))
         });
         let (at, digest) = parsed.ok_or("a noted head is NUMBER:DIGEST")?;
         Ok(self.digests.get(at) == Some(&digest))
     }
-}
 
-impl Desk {
-    /// The log's last records, latest first; and whether a head that was noted is in it.
-    pub(crate) async fn log(&self, noted: Option<String>) -> Result<Value, Why> {
-        let (_, told) = self.controller().await?;
-        let mut audit = self.audit.lock().await;
-        let fault = audit.catch_up(&told.client).await.err();
-        let record = |record: &Record| json!({ "number": record.number, "at_s": record.at, "who": record.who, "what": record.what.to_string() });
-        let records: Vec<Value> = audit.records.iter().rev().map(record).collect();
-        let head = audit.last().map(|head| format!("{}:{}", head.number, head.digest));
-        let mut answer = json!({ "records": records, "head": head, "fault": fault });
-        if let Some(noted) = noted {
-            answer["noted"] = audit.has(&noted)?.into();
-        }
-        Ok(answer)
+    /// The last records, latest first.
+    pub(super) fn shown(&self) -> Value {
+        let record = |record: &Record| {
+            let (number, at, who, what) = (record.number, record.at, &record.who, record.what.to_string());
+            json!({ "number": number, "at_s": at, "who": who, "what": what })
+        };
+        let records: Vec<Value> = self.records.iter().rev().map(record).collect();
+        let head = self.last().map(|head| format!("{}:{}", head.number, head.digest));
+        json!({ "records": records, "head": head })
     }
 }

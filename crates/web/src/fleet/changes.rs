@@ -8,7 +8,10 @@ use fleet::name::Name;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::{Desk, Known, Why, in_force, run, said, shown};
+use super::desk::{Desk, in_force, run};
+use super::hearing::{Why, said};
+use super::known::Known;
+use super::shown;
 
 /// What is to be different.
 #[derive(Debug, Deserialize)]
@@ -155,7 +158,7 @@ impl Desk {
                     });
                 }
                 None => {
-                    shown["fault"] = "it was changed at the controller: its site has not signed this".into()
+                    shown["fault"] = "it was changed at the controller: its site has not signed this".into();
                 }
             }
             shown

@@ -32,7 +32,7 @@ pub(super) fn groups(fleet: &Fleet) -> (Vec<Group>, BTreeMap<Name, usize>) {
     let Some(policy) = fleet.settings().map(|settings| &settings.policy) else { return Default::default() };
     let sites = fleet.sites();
     let members = sites.values().map(|site| &*site.member).filter(|member| !member.is_revoked());
-    let mut alike: BTreeMap<(bool, Vec<bool>, Option<&Name>), Vec<&Member>> = BTreeMap::new();
+    let mut alike: BTreeMap<_, Vec<&Member>> = BTreeMap::new();
     for member in members {
         let mark: Vec<bool> = selectors(policy).map(|selector| selector.selects(member)).collect();
         let region = member.region.as_ref().filter(|_| policy.links.iter().any(|link| link.same_region));

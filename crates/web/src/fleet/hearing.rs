@@ -3,14 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use controller::{Access, Client, Folder, Heard, Hearing};
+use controller::{Access, Client, ClientError, Folder, FolderError, Heard, Hearing};
 use fleet::document::Serial;
 use fleet::name::Name;
 use fleet::settings::Controller;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
-
-use super::{Why, places, said};
 
 /// How long a controller may take for an answer.
 const PATIENCE: Duration = Duration::from_secs(8);
@@ -19,6 +18,9 @@ const PATIENCE: Duration = Duration::from_secs(8);
 const SILENT_AFTER: u64 = 90;
 /// After so many a site that waits has gone without a word: each answer comes earlier.
 const GONE_AFTER: u64 = fleet::agent::WAIT.as_secs() + SILENT_AFTER;
+
+/// Why something cannot be had, in words.
+pub(crate) type Why = String;
 
 /// A controller that was asked.
 pub(super) struct Asked {
@@ -73,6 +75,40 @@ async fn ask(folder: &Folder, controller: &Controller) -> Result<Told, Why> {
                 return Ok(Told { client, you, short, hearing });
             }
             Err(error) => why = said(error),
+        }
+    }
+    Err(why)
+}
+
+/// What a controller says to who asks it something, in words.
+#[expect(clippy::needless_pass_by_value, reason = "it is mapped over errors")]
+pub(super) fn said(error: ClientError) -> Why {
+    error.to_string()
+}
+
+/// Where a controller is, for people.
+fn places(controller: &Controller) -> Vec<String> {
+    let inside = controller.inside.map(|address| address.to_string());
+    inside.into_iter().chain(controller.outside.clone()).collect()
+}
+
+/// Asks the first controller of a folder that answers; with a body, sends it.
+pub(super) async fn ask_first<A: DeserializeOwned>(
+    folder: &Folder,
+    path: &str,
+    body: Option<&(impl Serialize + Sync)>,
+) -> Result<A, Why> {
+    let mut why = FolderError::Nobody.to_string();
+    for controller in &folder.network.controllers {
+        for client in folder.clients(controller).map_err(said)? {
+            let answer = match body {
+                Some(body) => client.post(path, body).await,
+                None => client.get(path).await,
+            };
+            match answer {
+                Err(error @ ClientError::Unreachable { .. }) => why = said(error),
+                other => return other.map_err(said),
+            }
         }
     }
     Err(why)

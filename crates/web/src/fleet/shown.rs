@@ -9,9 +9,9 @@ use fleet::plan::Plan;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Known;
 use super::groups::groups;
 use super::hearing::{Asked, Ears};
+use super::known::Known;
 
 /// Names or networks of a list that are told: of more, how many.
 const FEW: usize = 12;
@@ -19,10 +19,11 @@ const FEW: usize = 12;
 const MANY: usize = 500;
 
 /// All of it.
-pub(super) fn overview(known: &Known) -> Value {
+pub(super) fn overview(known: &Known, is_own: bool) -> Value {
     let mut shown = json!({
         "fault": known.fault,
         "you": known.you(),
+        "is_own": is_own,
         "controllers": known.controllers.iter().map(controller).collect::<Vec<_>>(),
     });
     let waiting = known.applications.iter().filter(|one| one.state == State::Waiting);

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use controller::oidc::Provider;
 use controller::{
     ACCESS, Controller, Draft, Identity, NETWORK, Network, Role, Server, access, begin, now, rules,
 };
@@ -79,6 +80,8 @@ pub(crate) struct Wanted {
     pub(crate) role: Role,
     /// Spokes beside those that there are.
     pub(crate) more: u16,
+    /// What makes an identity provider, in the folder of the controller and within its runtime.
+    pub(crate) provider: Option<fn(&Path)>,
     /// Why an application was turned down, as somebody could write it who wants that to become a part of a page.
     pub(crate) hostile: Option<String>,
 }
@@ -155,7 +158,11 @@ async fn make(folder: &Path, wanted: Wanted) -> Result<Server<Memory>> {
     let mut options = std::fs::OpenOptions::new();
     let mut access = options.write(true).create_new(true).mode(0o600).open(folder.join(ACCESS))?;
     std::io::Write::write_all(&mut access, token.as_bytes())?;
-    Ok(Server::new(controller, listener, identity, 100)?)
+    if let Some(provide) = wanted.provider {
+        provide(folder);
+    }
+    let provider = Provider::of_folder(folder)?;
+    Ok(Server::new(controller, listener, identity, 100)?.with_provider(provider))
 }
 
 /// Asks as an agent does that takes what it is told.
