@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
+use controller::Folder;
 use fleet::signpost::{MOST, Signpost, name};
 
 use super::folder::{FolderOption, KEY, run, signing_key};
@@ -37,7 +38,7 @@ impl SignpostsOptions {
     pub(super) fn run(self) -> Result<(), Failure> {
         let folder = Folder::read(&self.folder.dir)?;
         let key = signing_key(&self.key)?;
-        let (fleet, _) = run(folder.fleet())?;
+        let (fleet, _) = run(async { Ok(folder.fleet().await?) })?;
         let says = |why: String| Failure::Message(why);
         if !fleet.chain().current().administrators.iter().any(|one| one.key == key.public()) {
             return Err(says(format!("{} is no administrator's key of this fleet", self.key.display())));
