@@ -1,10 +1,10 @@
 //! What a server of names may say of a peer.
 #![no_main]
 
+use dns::message::{Answer, Found, Kind, answer};
 use libfuzzer_sys::fuzz_target;
 use mt6d::keys::{PairKeys, PrivateKey};
 use mt6d::record::Record;
-use dns::message::{Answer, Found, Kind, answer};
 
 fuzz_target!(|bytes: &[u8]| {
     let key = |n| PrivateKey::from_bytes([n; 32]);
