@@ -121,7 +121,11 @@ fn what_is_said_while_no_controller_answers_is_told_to_peers_and_to_controllers_
 fn who_is_renumbered_while_no_controller_answers_tells_all_peers_at_once() {
     let mut administrators = Administrators::of(hub_and_spokes());
     let controllers = vec![controller("c1")];
-    administrators.contents.set_settings(Settings { policy: hub_and_spokes(), controllers });
+    administrators.contents.set_settings(Settings {
+        policy: hub_and_spokes(),
+        controllers,
+        ..Settings::default()
+    });
     for number in 1..=4 {
         administrators.contents.put(site(&format!("hub{number}"), "hub", number));
         administrators.contents.put(site(&format!("s{number}"), "spoke", 10 + number));
