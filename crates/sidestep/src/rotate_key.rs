@@ -128,7 +128,7 @@ impl Keys {
             text += "the tunnel does not run: it has them when it starts\n";
         }
         if !self.is_of_fleet {
-            let _ = write!(text, "give it to the peers: next_public_key = \"{public}\"\n");
+            let _ = writeln!(text, "give it to the peers: next_public_key = \"{public}\"");
         }
         print(text)
     }

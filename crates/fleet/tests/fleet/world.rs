@@ -20,6 +20,9 @@ const LATENCY: Duration = Duration::from_millis(20);
 /// How long somebody waits for one that is not there.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// Why a site's gateway refuses a file, if it does.
+pub(crate) type Refuses = Box<dyn Fn(&Name, &str) -> Option<String>>;
+
 pub(crate) struct World {
     pub(crate) now: Duration,
     pub(crate) agents: BTreeMap<Name, Agent>,
@@ -29,7 +32,7 @@ pub(crate) struct World {
     pub(crate) given: Vec<(Name, String)>,
     pub(crate) outcomes: Vec<(Name, Outcome)>,
     /// Why a gateway refuses a file, and those that do not run.
-    pub(crate) refuses: Option<Box<dyn Fn(&Name, &str) -> Option<String>>>,
+    pub(crate) refuses: Option<Refuses>,
     pub(crate) absent: Vec<Name>,
     /// What names say, and who has looked for which.
     pub(crate) names: Vec<(String, String)>,
