@@ -39,7 +39,7 @@ local e = {
     stranger = note("stranger", "Sent to an endpoint of a lane, but not by its peer", "SECURITY", "WARN"),
     replayed = note("replayed", "A datagram with this counter came before", "SEQUENCE", "NOTE"),
     rewritten = note("rewritten", "Its addresses are not those in the key log: the path translates them", "PROTOCOL", "NOTE"),
-    cut = note("cut", "Cut short by the capture: not verified", "UNDECODED", "NOTE"),
+    cut = note("cut", "Cut short by the capture, or quoted by an error: not verified", "UNDECODED", "NOTE"),
 }
 
 for _, from in ipairs({ inner, envelope }) do
@@ -189,7 +189,9 @@ local function data(lane, same, tvb, pinfo, tree)
     if length == 0 then
         return 0
     end
-    local result = length >= 20 and #raw >= 20 and open(lane, raw, length, pinfo.number)
+    -- An error quotes as much as it has room for, and its own length says nothing of the datagram's.
+    local can_open = length >= 20 and #raw >= 20 and not pinfo.in_error_pkt
+    local result = can_open and open(lane, raw, length, pinfo.number)
     if result and result.verified == false then
         local size = segment_size(lane, raw)
         for at = 0, size and length - 1 or -1, size or 1 do

@@ -75,7 +75,7 @@ function envelope.dissect(known, cipher, tvb, pinfo, root, fields, experts)
         root:add(f.epoch, aad(3, 8)):set_generated()
         pinfo.cols.info:append(string.format(", tier %d, epoch %s", aad(2, 1):uint(), tostring(aad(3, 8):uint64())))
     end
-    if length < 42 or #raw < length then
+    if length < 42 or #raw < length or pinfo.in_error_pkt then
         root:add_proto_expert_info(length < 42 and experts.too_short or experts.cut)
         return #raw
     end

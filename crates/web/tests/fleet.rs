@@ -5,7 +5,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use controller::Role;
 use serde_json::{Value, json};
@@ -31,7 +31,13 @@ impl Scene {
         let fleet =
             controllers::start(folder.path(), Wanted { role, more: 0, provider: None, hostile: None })
                 .unwrap();
-        Scene::with(folder, Some(fleet))
+        let scene = Scene::with(folder, Some(fleet));
+        // Controllers of a busy machine may not answer in time at first.
+        let begin = Instant::now();
+        while scene.ask("/api/fleet")["document"].is_null() {
+            assert!(begin.elapsed() < PATIENCE, "{}", scene.ask("/api/fleet"));
+        }
+        scene
     }
 
     fn with(folder: tempfile::TempDir, fleet: Option<PathBuf>) -> Scene {

@@ -126,8 +126,14 @@ fn crash(scene: &Scene, node: &str) {
 fn a_second_gateway_with_the_same_key_takes_over() {
     let Some(mut scene) = two_gateways() else { return };
     // The second one runs all the time, with the same key, and tries to reach the peer: nobody notices.
-    let (lost, _) = scene.ping_while("h", OTHER, 5, || {});
-    assert_eq!(lost, 0, "while both run");
+    // A machine that is so busy that keepalived moves the addresses meanwhile has another try.
+    let moves = || ["1", "2"].map(|node| scene.log(node).matches("Entering MASTER STATE").count());
+    let lost = (0..5).find_map(|_| {
+        let before = moves();
+        let (lost, _) = scene.ping_while("h", OTHER, 5, || {});
+        (moves() == before).then_some(lost)
+    });
+    assert_eq!(lost, Some(0), "while both run");
 
     let (lost, pause) = scene.ping_while("h", OTHER, 8, || {
         std::thread::sleep(std::time::Duration::from_secs(1));
