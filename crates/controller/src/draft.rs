@@ -98,6 +98,14 @@ impl Draft {
     /// If there is no such site, it is out already, or the change cannot be.
     pub fn revoke(fleet: &Fleet, before: News, sites: &[Name], remove: bool) -> Result<Self, Error> {
         let since = now();
+        let is_signed =
+            |name| fleet.document().is_some_and(|known| known.contents.sites().contains_key(name));
+        if let Some(name) = sites.iter().find(|name| remove && fleet.site(name).is_some() && !is_signed(name))
+        {
+            // A document without it would be one that was made before, too.
+            let why = format!("a delegate has let {name} in: revoke it, and remove it with the next change");
+            return Err(Error::Refused(why));
+        }
         Draft::new(fleet, before, None, |contents| {
             sites.iter().try_for_each(|name| leave(contents, name, remove, since))
         })

@@ -1,13 +1,16 @@
 //! Invitations, and the applications that come of them. Nobody becomes a member here: what is signed does that.
 
+use std::collections::HashSet;
+
 use fleet::authority::Authority;
 use fleet::document::Serial;
 use fleet::enrolment::{self, Application, State, Status, Terms};
+use fleet::fleet::{Current, Fleet};
 use fleet::key::VerifyingKey;
 use fleet::name::Name;
 use fleet::signed::Signed;
 use serde::{Deserialize, Serialize};
-use store::{Commit, Entry, Store};
+use store::{Commit, CommitError, Entry, Store};
 
 use crate::controller::Controller;
 use crate::error::Error;
@@ -253,6 +256,48 @@ impl<S: Store> Controller<S> {
             if log::write(self.store(), commit, who, what).await?.is_some() {
                 return Ok(());
             }
+        }
+        Err(busy())
+    }
+
+    /// Closes the applications of sites that are members now and will be none: nobody lets them in by these again. It comes
+    /// before what takes them out; for as long as they are members, it changes nothing.
+    pub(crate) async fn close_applications(&self, now: &Fleet, next: &Fleet) -> Result<(), Error> {
+        let leaves = |name: &Name, site: &Current<'_>| {
+            !site.member.is_revoked()
+                && next.site(name).is_none_or(|then| {
+                    then.member.identity != site.member.identity || then.member.is_revoked()
+                })
+        };
+        let sites = now.sites().into_iter().filter(|(name, site)| leaves(name, site));
+        let leavers: HashSet<VerifyingKey> = sites.map(|(_, site)| site.member.identity).collect();
+        if leavers.is_empty() {
+            return Ok(());
+        }
+        for entry in self.store().list(&keys::applications()).await?.entries {
+            self.close(entry, &leavers).await?;
+        }
+        Ok(())
+    }
+
+    async fn close(&self, mut entry: Entry, leavers: &HashSet<VerifyingKey>) -> Result<(), Error> {
+        for _ in 0..TRIES {
+            let mut applied: Applied = records::read(&entry)?;
+            let application = applied.signed.read().map_err(|error| Error::Broken(error.to_string()))?;
+            if applied.refused.is_some() || !leavers.contains(&application.member.identity) {
+                return Ok(());
+            }
+            applied.refused = Some("the site was taken out of the fleet".to_owned());
+            let commit = Commit::new()
+                .if_at(entry.key.clone(), entry.revision)
+                .put(entry.key.clone(), records::text(&applied));
+            match self.store().commit(&commit).await {
+                Ok(_) => return Ok(()),
+                Err(CommitError::Conflict) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let Some(newer) = self.store().get(&entry.key).await? else { return Ok(()) };
+            entry = newer;
         }
         Err(busy())
     }

@@ -6,7 +6,7 @@ use fleet::document::{Document, Serial};
 use fleet::fleet::Fleet;
 use fleet::name::Name;
 use fleet::news::{DocumentNews, News, Refusal, Taken};
-use fleet::notice::{DelegatedLines, Notice};
+use fleet::notice::{Act, DelegatedLines, Notice};
 use fleet::signed::Signed;
 use store::{Commit, CommitError, Key, Revision, Store};
 
@@ -140,6 +140,8 @@ impl<S: Store> Controller<S> {
             let document = next.document().filter(|document| document.signed.digest() == news.head.digest());
             let document =
                 document.ok_or_else(|| Error::Refused("it is no document to follow".to_owned()))?;
+            keeps_delegated(now, document)?;
+            self.close_applications(now, &next).await?;
             let serial = document.head.serial;
             let is_whole = whole_is_due(&documents, serial);
             let (record, in_force, what) =
@@ -184,6 +186,7 @@ impl<S: Store> Controller<S> {
                 return is_with(desk.fleet(), &lines).map(|()| last);
             }
             is_with(&next, &lines)?;
+            self.close_applications(desk.fleet(), &next).await?;
             let (Some(head), Some(serial)) = (head, next.serial()) else { return Err(busy()) };
             // How many a delegate may add is counted: one after the other.
             let mut commit =
@@ -321,6 +324,20 @@ fn may_follow(before: &Document, news: &DocumentNews) -> Result<(), Error> {
         )));
     }
     Ok(())
+}
+
+/// Refuses a document made before a delegate did something, which it would undo: a site that was let in would be gone, and one
+/// that was taken out be there again.
+fn keeps_delegated(now: &Fleet, next: &Document) -> Result<(), Error> {
+    let what = match now.undone_by(&next.contents) {
+        None => return Ok(()),
+        Some(Act::Add { member, .. }) => format!("let {} in", member.name),
+        Some(Act::Revoke { site, .. }) => format!("taken {site} out"),
+    };
+    Err(Error::Overtaken(format!(
+        "a delegate has {what}, which document {} knows nothing of: make it anew from what is in force",
+        next.head.serial.0
+    )))
 }
 
 /// Whether the next document is stored as a whole, too.

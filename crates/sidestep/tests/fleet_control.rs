@@ -208,9 +208,22 @@ fn a_delegate_lets_in_within_its_limits() {
     assert_eq!(fleet.done(&["sites"]).matches("hops in").count(), 1);
     let why = fleet.refused(&["revoke", "kiel", "--delegate-key", "robot.key", "--yes"]);
     assert!(why.contains("it may not take sites out"), "{why}");
+    let sites = fleet.done(&["sites"]);
+    let added = if sites.contains("kiel") { "kiel" } else { "bonn" };
+    let why = fleet.refused(&["revoke", added, "--remove", "--key", "ada.key", "--yes"]);
+    assert!(why.contains("a delegate has let"), "{why}");
     // What it has added stands in the next document.
     fleet.done(&["approve", "--all", "--key", "ada.key", "--yes"]);
     assert_eq!(fleet.done(&["sites"]).matches("hops in").count(), 2);
+    // Whoever is taken out is not let in again with all that wait, as none does.
+    fleet.done(&["revoke", "kiel", "--key", "ada.key", "--yes"]);
+    fleet.done(&["revoke", "bonn", "--remove", "--key", "ada.key", "--yes"]);
+    for key in [["--key", "ada.key"], ["--delegate-key", "robot.key"]] {
+        let why = fleet.refused(&["approve", "--all", key[0], key[1], "--yes"]);
+        assert!(why.contains("no such application waits"), "{why}");
+    }
+    fleet.done(&["revoke", "kiel", "--remove", "--key", "ada.key", "--yes"]);
+    fleet.refused(&["approve", "--all", "--key", "ada.key", "--yes"]);
 }
 
 #[test]

@@ -111,3 +111,54 @@ async fn invitations_end() {
     let why = one.apply(signed).await.unwrap_err();
     assert!(why.to_string().contains("a site hub already"), "{why}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn who_was_taken_out_does_not_wait_again() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    // Revoked, removed at once, and taken out by the delegate that had let it in.
+    let mut all = Vec::new();
+    for (who, number) in [("kiel", 2), ("bonn", 3), ("jena", 4)] {
+        let invitation = invite(&one, who, &format!("token of {who}")).await;
+        let status = one.apply(application(&invitation, who, number)).await.unwrap();
+        all.push((who, status.id));
+    }
+    publish(&one, |contents| {
+        contents.put(site("kiel", 2));
+        contents.put(site("bonn", 3));
+    })
+    .await
+    .unwrap();
+    one.publish("robot", added_by("robot", &one.fleet(), &site("jena", 4))).await.unwrap();
+    for (who, id) in &all {
+        assert_eq!(one.status(id).await.unwrap().state, State::Member, "{who}");
+    }
+    one.publish("robot", revoked_by("robot", &one.fleet(), "jena")).await.unwrap();
+    publish(&one, |contents| {
+        contents.put(revoked("kiel", 2));
+        contents.remove(&name("bonn"));
+        contents.put(revoked("jena", 4));
+    })
+    .await
+    .unwrap();
+    for (who, id) in &all {
+        let state = one.status(id).await.unwrap().state;
+        assert!(matches!(&state, State::Refused { why } if why.contains("taken out")), "{who}: {state:?}");
+    }
+    // Nor when nothing reminds of them any more.
+    publish(&one, |contents| {
+        contents.remove(&name("kiel"));
+        contents.remove(&name("jena"));
+    })
+    .await
+    .unwrap();
+    let again = controller(&store).await;
+    for one in again.applications().await.unwrap() {
+        assert!(matches!(one.state, State::Refused { .. }), "{one:?}");
+    }
+    // Whoever is invited anew waits, and the old application stays what it is.
+    let invitation = invite(&one, "kiel", "another").await;
+    let status = one.apply(application(&invitation, "kiel", 2)).await.unwrap();
+    assert_eq!(status.state, State::Waiting);
+    assert!(matches!(one.status(&all[0].1).await.unwrap().state, State::Refused { .. }));
+}

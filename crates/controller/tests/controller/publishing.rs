@@ -7,6 +7,7 @@ use fleet::authority::Authority;
 use fleet::exchange::Question;
 use fleet::news::{Have, News};
 use fleet::signed::Signed;
+use fleet::site::Site;
 use store::{Memory, Sqlite};
 
 use crate::scene::*;
@@ -107,9 +108,41 @@ async fn what_a_delegate_allows_is_counted_over_all_controllers() {
     assert_eq!(done, 2, "{a:?} {b:?} {c:?}");
     let later = controller(&store).await;
     assert_eq!(later.fleet().sites().len(), 3);
-    // The next document forgets them.
-    publish(&later, |_| {}).await.unwrap();
-    assert_eq!(controller(&store).await.fleet().sites().len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_document_does_not_undo_what_a_delegate_did_meanwhile() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    publish(&one, |contents| contents.put(site("kiel", 2))).await.unwrap();
+    // Made before a delegate takes one site out and lets another in, and published after it.
+    let fleet = one.fleet();
+    let old = next(&fleet, &["ada"], |contents| contents.put(site("jena", 4)));
+    one.publish("robot", added_by("robot", &fleet, &site("bonn", 3))).await.unwrap();
+    let lost = one.publish("ada", old.clone()).await.unwrap_err();
+    assert!(matches!(&lost, Error::Overtaken(why) if why.contains("let bonn in")), "{lost}");
+    one.publish("robot", revoked_by("robot", &fleet, "kiel")).await.unwrap();
+    let lost = one.publish("ada", old).await.unwrap_err();
+    assert!(matches!(&lost, Error::Overtaken(why) if why.contains("delegate")), "{lost}");
+    let knows_one = next(&fleet, &["ada"], |contents| contents.put(site("bonn", 3)));
+    let lost = one.publish("ada", knows_one).await.unwrap_err();
+    assert!(matches!(&lost, Error::Overtaken(why) if why.contains("taken kiel out")), "{lost}");
+    // Another one by that name is not the one that was let in.
+    let of_another = next(&fleet, &["ada"], |contents| {
+        let mut site = member("bonn", 3);
+        site.identity = signer("eve").public();
+        contents.put(Site::new(site, contact(3)));
+        contents.put(revoked("kiel", 2));
+    });
+    assert!(matches!(one.publish("ada", of_another).await, Err(Error::Overtaken(_))));
+    let knows_both = next(&fleet, &["ada"], |contents| {
+        contents.put(site("bonn", 3));
+        contents.put(revoked("kiel", 2));
+    });
+    one.publish("ada", knows_both).await.unwrap();
+    let later = controller(&store).await.fleet();
+    assert!(later.site(&name("kiel")).unwrap().member.is_revoked());
+    assert!(!later.site(&name("bonn")).unwrap().member.is_revoked());
 }
 
 #[tokio::test(start_paused = true)]

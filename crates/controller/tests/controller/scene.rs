@@ -62,6 +62,12 @@ pub(crate) fn policy() -> Policy {
     Policy { links, relays: vec![role("hub")], reach: Vec::new() }
 }
 
+/// A site that was taken out.
+pub(crate) fn revoked(who: &str, number: u16) -> Site {
+    let member = Member { revoked: Some(1_800_000_000), ..member(who, number) };
+    Site::new(member, contact(number))
+}
+
 /// The first authority: Ada alone, and a robot that may add spokes.
 pub(crate) fn authority() -> Signed<Authority> {
     let delegate = Delegate {
@@ -153,9 +159,17 @@ pub(crate) async fn publish<S: Store>(
 /// Something that a delegate adds.
 pub(crate) fn added_by(who: &str, fleet: &Fleet, site: &Site) -> News {
     let act = Act::Add { member: Box::new(site.member.value().clone()), contact: *site.contact.digest() };
+    delegated(who, fleet, act, site.contact.text().map(str::to_owned))
+}
+
+/// A site that a delegate takes out.
+pub(crate) fn revoked_by(who: &str, fleet: &Fleet, site: &str) -> News {
+    delegated(who, fleet, Act::Revoke { site: name(site), since: 1_800_000_000 }, None)
+}
+
+fn delegated(who: &str, fleet: &Fleet, act: Act, contact: Option<String>) -> News {
     let delegated = Delegated { network: fleet.network(), serial: fleet.serial().unwrap(), act };
     let signed = Signed::new(&delegated, [&signer(who)]);
-    let contact = site.contact.text().map(str::to_owned);
     News { delegated: vec![DelegatedLines { signed, contact }], ..News::default() }
 }
 

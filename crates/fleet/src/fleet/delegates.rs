@@ -5,6 +5,7 @@ use ipnet::IpNet;
 
 use super::Fleet;
 use crate::authority::Delegate;
+use crate::document::Contents;
 use crate::key::{Digest, VerifyingKey};
 use crate::line::Line;
 use crate::name::Name;
@@ -85,6 +86,22 @@ impl Fleet {
     #[must_use]
     pub fn has_delegated(&self, digest: &Digest) -> bool {
         self.delegated.contains_key(digest)
+    }
+
+    /// Something that a delegate has done, and that is not so any more with the next document: a site that it let in is not in
+    /// there, or one that it took out is as before.
+    #[must_use]
+    pub fn undone_by(&self, next: &Contents) -> Option<Act> {
+        let undone = self.delegated.values().find(|allowed| match &allowed.effect {
+            Effect::Added(site) => {
+                let then = next.sites().get(site.name());
+                then.is_none_or(|then| then.member.value().identity != site.member.value().identity)
+            }
+            Effect::Revoked { site, .. } => {
+                next.sites().get(site).is_some_and(|then| !then.member.value().is_revoked())
+            }
+        });
+        undone.and_then(|allowed| Some(allowed.signed.read().ok()?.act))
     }
 
     /// What an authority that is new does not grant any more is gone.
