@@ -133,7 +133,7 @@ impl Drop for Network {
 /// names.
 pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let count = if full_scale() { count } else { count.min((count / 3).max(6)) };
+    let count = if full_scale() { count } else { count.min((count / 3).max(3)) };
     one.map_or(0..count, |seed: u64| seed..seed + 1)
 }
 
