@@ -5,6 +5,7 @@
 
 mod files;
 pub(crate) mod finding;
+mod fleet;
 mod names;
 mod peer;
 mod tunnel;
@@ -77,6 +78,7 @@ pub(crate) fn seen(status: &Status) -> Vec<Finding> {
         && !is_refused
         && let Some(config) = files::look(Some(file), Some(status), &mut findings)
     {
+        fleet::look(file, &mut findings);
         tunnel::look(&config, None, Some(status), &mut findings);
     }
     tunnel::look_at_status(status, &mut findings);
@@ -110,6 +112,9 @@ impl DoctorCommand {
         let (socket, status) = self.daemon(&mut findings)?;
         let file = self.file(status.as_ref());
         let config = files::look(file.as_deref(), status.as_ref(), &mut findings);
+        if let Some(file) = &file {
+            fleet::look(file, &mut findings);
+        }
         if let (Some(name), Some(status)) = (&self.peer, &status) {
             refuse_unknown(name, status.peers.iter().map(|peer| peer.name.as_str()))?;
         } else if let (Some(name), Some(config)) = (&self.peer, &config) {
