@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fleet::agent::Asker;
 use fleet::authority::Chain;
-use fleet::enrolment::{Application, ApplicationError, Invitation, State, Status, id};
+use fleet::enrolment::{Application, ApplicationError, Invitation, State, Status, id, pause};
 use fleet::exchange::Question;
 use fleet::fleet::Fleet;
 use fleet::key::SigningKey;
@@ -20,7 +20,7 @@ use crate::controller::Controller;
 use crate::folder::{Folder, FolderError};
 use crate::http::HttpError;
 
-/// How often it is asked what became of an application.
+/// How long until it applies again where a controller is busy.
 const BETWEEN: Duration = Duration::from_secs(2);
 
 /// A site that wants to be a member.
@@ -84,7 +84,8 @@ impl<'i> Enrolment<'i> {
     pub fn run(&self, folder: &Folder, patience: Duration) -> Result<(), EnrolError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
-            let end = Instant::now() + patience;
+            let begin = Instant::now();
+            let (end, mut random) = (begin + patience, fastrand::Rng::new());
             let (mut controller, status) = self.apply(end).await?;
             let mut told = Some(status);
             let member = loop {
@@ -94,12 +95,18 @@ impl<'i> Enrolment<'i> {
                         return Err(EnrolError::TurnedDown(why.escape_debug().to_string()));
                     }
                     _ if Instant::now() >= end => return Err(EnrolError::Waiting),
-                    _ => tokio::time::sleep(BETWEEN).await,
+                    _ => {
+                        let next = Instant::now() + pause(begin.elapsed(), &mut random);
+                        tokio::time::sleep_until(next.min(end)).await;
+                    }
                 }
                 match controller.status(&id(&self.application)).await {
                     Ok(status) => told = Some(status),
-                    // It may have gone away, and another be there.
-                    Err(HttpError::Unreachable { .. }) => controller = self.reach().await?,
+                    // It may have gone away, and another be there; or the connection was idle for too long.
+                    Err(HttpError::Unreachable { .. }) => {
+                        controller = self.reach().await?;
+                        told = controller.status(&id(&self.application)).await.ok();
+                    }
                     Err(error) if is_busy(&error) => {}
                     Err(error) => return Err(error.into()),
                 }
@@ -121,10 +128,12 @@ impl<'i> Enrolment<'i> {
         }
     }
 
-    /// The first controller that answers.
+    /// A controller that answers: thousands that enrol at once do not all ask the same.
     async fn reach(&self) -> Result<Controller, EnrolError> {
         let mut why = Vec::new();
-        for Place { outside, certificate, .. } in &self.invitation.controllers {
+        let mut places: Vec<&Place> = self.invitation.controllers.iter().collect();
+        fastrand::shuffle(&mut places);
+        for Place { outside, certificate, .. } in places {
             let Some(place) = outside else { continue };
             match Controller::at(place, *certificate).await {
                 Ok(controller) => return Ok(controller),

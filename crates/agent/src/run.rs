@@ -3,20 +3,21 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dns::Kind;
-use fleet::agent::{Action, Agent, Asker, Outcome, RequestId, Source};
+use fleet::agent::{Action, Agent, Asker, Held, Outcome, RequestId, Source};
 use fleet::exchange::{Answer, Question};
-use fleet::name::Name;
+use fleet::key::Digest;
 use fleet::news::News;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
 use crate::controller::Controller;
-use crate::event::{Event, Held};
+use crate::event::Event;
 use crate::folder::{Folder, FolderError};
 use crate::gateway::{Found, Gateway, Reloaded};
 use crate::http::HttpError;
@@ -74,7 +75,8 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
             began,
             sender,
             running,
-            held: BTreeMap::new(),
+            held: Held::default(),
+            line: Arc::default(),
             serving: None,
             is_there: false,
             is_due: false,
@@ -92,8 +94,10 @@ struct Runner {
     sender: mpsc::Sender<Event>,
     /// Questions that are asked.
     running: BTreeMap<RequestId, AbortHandle>,
-    /// The last question of each peer, and until when it is held.
-    held: BTreeMap<Name, (Held, Duration)>,
+    /// What peers wait for.
+    held: Held<oneshot::Sender<Answer>>,
+    /// The connection to the controller that was asked last, for the next question.
+    line: Line,
     /// Where peers are answered.
     serving: Option<(IpAddr, AbortHandle)>,
     /// Whether the gateway answered when it was looked at last.
@@ -127,17 +131,16 @@ impl Runner {
     }
 
     fn deadline(&self) -> Duration {
-        let held = self.held.values().map(|(_, until)| *until);
-        held.chain([self.agent.deadline()]).min().unwrap_or(Duration::MAX)
+        self.held.deadline().map_or(self.agent.deadline(), |held| held.min(self.agent.deadline()))
     }
 
     fn act(&mut self, action: Action) {
         match action {
             Action::Ask { id, source, question, news, wait } => {
-                let (asker, events) = (self.agent.asker(), self.sender.clone());
+                let (asker, events, line) = (self.agent.asker(), self.sender.clone(), Arc::clone(&self.line));
                 let own = self.address();
                 let task = tokio::spawn(async move {
-                    let answer = ask(source, own, &asker, question, &news, wait).await;
+                    let answer = ask(source, own, &asker, question, &news, wait, &line).await;
                     let _ = events.send(Event::Answered(id, answer)).await;
                 });
                 self.running.insert(id, task.abort_handle());
@@ -155,6 +158,7 @@ impl Runner {
                 }
             }
             Action::Keep => {
+                self.held.note_news();
                 if let Err(error) = self.folder.keep_fleet(self.agent.fleet()) {
                     warn!(
                         event = "fleet_not_kept",
@@ -189,8 +193,7 @@ impl Runner {
             Event::Asked(held) => {
                 let Some(peer) = self.agent.peer_at(held.from) else { return };
                 self.agent.told(&peer, held.news.clone(), now);
-                let until = now + held.wait;
-                self.held.insert(peer, (held, until));
+                self.held.put(peer, held.question, now + held.wait, held.answer);
             }
             Event::Answered(id, answer) => {
                 self.running.remove(&id);
@@ -267,14 +270,9 @@ impl Runner {
 
     /// Answers those who are told something by now, and those who have waited long enough.
     fn answer(&mut self, now: Duration) {
-        for (peer, (held, until)) in std::mem::take(&mut self.held) {
-            if held.answer.is_closed() {
-                continue;
-            }
-            match self.agent.answer(&peer, &held.question, until <= now) {
-                Some(answer) => drop(held.answer.send(answer)),
-                None => drop(self.held.insert(peer, (held, until))),
-            }
+        for (reply, answer) in self.held.answered(&self.agent, now, oneshot::Sender::is_closed) {
+            // It may have gone away.
+            let _ = reply.send(answer);
         }
     }
 
@@ -339,6 +337,10 @@ fn texts_of(names: &[String]) -> Vec<String> {
     texts
 }
 
+/// A connection that is not in use, and between which places with which certificate it is.
+type Line = Arc<Mutex<Option<(Ends, Controller)>>>;
+type Ends = (String, Option<IpAddr>, Digest);
+
 async fn ask(
     source: Source,
     own: Option<IpAddr>,
@@ -346,13 +348,33 @@ async fn ask(
     question: Question,
     news: &News,
     wait: Duration,
+    line: &Line,
 ) -> Result<Answer, HttpError> {
-    let mut controller = match source {
-        Source::Inside { address, certificate, .. } => Controller::inside(address, own, certificate).await?,
-        Source::Outside { place, certificate, .. } => Controller::at(&place, certificate).await?,
+    let (inside, place, certificate) = match source {
+        Source::Inside { address, certificate, .. } => (Some(address), address.to_string(), certificate),
+        Source::Outside { place, certificate, .. } => (None, place, certificate),
         Source::Peer { address, .. } => return peers::ask(address, own, question, news, wait).await,
     };
-    controller.sync(asker, question, news, wait).await
+    let ends: Ends = (place, own.filter(|_| inside.is_some()), certificate);
+    let free = || line.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = free().take().filter(|(kept, _)| *kept == ends);
+    if let Some((_, mut controller)) = kept {
+        match controller.sync(asker, question, news, wait).await {
+            // It was closed meanwhile, as old ones are.
+            Err(HttpError::Unreachable { .. }) => {}
+            answer => {
+                *free() = answer.is_ok().then_some((ends, controller));
+                return answer;
+            }
+        }
+    }
+    let mut controller = match inside {
+        Some(address) => Controller::inside(address, own, certificate).await?,
+        None => Controller::at(&ends.0, certificate).await?,
+    };
+    let answer = controller.sync(asker, question, news, wait).await?;
+    *free() = Some((ends, controller));
+    Ok(answer)
 }
 
 /// Asks the gateway now and then how it is met.

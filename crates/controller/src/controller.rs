@@ -1,6 +1,6 @@
 //! A controller: a fleet as its store has it, followed as it changes, and told to agents.
 
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use fleet::desk::Desk;
@@ -12,14 +12,15 @@ use fleet::news::{Have, News};
 use fleet::notice::ContactNotice;
 use fleet::pace::Pace;
 use fleet::signed::Signed;
-use store::{Change, Changes, Entry, Revision, Store, Watch, WatchError};
-use tokio::sync::watch;
+use store::{Change, Changes, Commit, Entry, Revision, Store, Watch, WatchError};
+use tokio::sync::{Mutex, watch};
 use tokio::time::Instant;
 use tracing::{error, warn};
 
 use crate::error::Error;
 use crate::heard::{Ear, Hearing};
 use crate::load::{self, Loaded, Part};
+use crate::records::What;
 use crate::waiting::{Concerned, Waiting};
 use crate::{log, records};
 
@@ -27,6 +28,9 @@ use crate::{log, records};
 const PAUSE: Duration = Duration::from_secs(1);
 /// How long is waited until what was just committed has come back by the watch.
 const CATCH_UP: Duration = Duration::from_secs(5);
+
+/// How often it is looked for invitations that have expired, at most.
+const LOOK: Duration = Duration::from_secs(600);
 
 /// A controller. Clones are the same one.
 pub struct Controller<S: Store> {
@@ -40,9 +44,13 @@ struct Shared<S> {
     followed: watch::Sender<u64>,
     waiting: Waiting,
     /// How often each site says something new, and when this began.
-    pace: Mutex<Pace>,
+    pace: StdMutex<Pace>,
     began: Instant,
     ear: Ear,
+    /// Whose turn it is to write into the log.
+    turn: Mutex<()>,
+    /// When it was looked for invitations that have expired.
+    looked: StdMutex<Option<Instant>>,
 }
 
 /// Figures about a controller.
@@ -70,8 +78,17 @@ impl<S: Store> Controller<S> {
     pub async fn open(store: S) -> Result<Self, Error> {
         let Loaded { desk, revision, .. } = load::load(&store, true).await?;
         let (desk, followed) = (RwLock::new(desk), watch::Sender::new(revision.number()));
-        let (waiting, pace, began) = (Waiting::default(), Mutex::default(), Instant::now());
-        let shared = Shared { store, desk, followed, waiting, pace, began, ear: Ear::new() };
+        let shared = Shared {
+            store,
+            desk,
+            followed,
+            waiting: Waiting::default(),
+            pace: StdMutex::default(),
+            began: Instant::now(),
+            ear: Ear::new(),
+            turn: Mutex::default(),
+            looked: StdMutex::default(),
+        };
         Ok(Controller { shared: Arc::new(shared) })
     }
 
@@ -84,6 +101,28 @@ impl<S: Store> Controller<S> {
     pub(crate) fn hears(&self, site: &Name) -> bool {
         let mut pace = self.shared.pace.lock().unwrap_or_else(PoisonError::into_inner);
         pace.hear(site, self.shared.began.elapsed()).is_ok()
+    }
+
+    /// [`log::write`], one at a time here: each is written under the condition that no other was written meanwhile, and of
+    /// hundreds at once most would try in vain.
+    pub(crate) async fn write(
+        &self,
+        commit: Commit,
+        who: &str,
+        what: What,
+    ) -> Result<Option<Revision>, Error> {
+        let _turn = self.shared.turn.lock().await;
+        log::write(self.store(), commit, who, what).await
+    }
+
+    /// Whether it is time to look for invitations that have expired: all are read for that.
+    pub(crate) fn may_look(&self) -> bool {
+        let mut looked = self.shared.looked.lock().unwrap_or_else(PoisonError::into_inner);
+        let may = looked.is_none_or(|looked| looked.elapsed() >= LOOK);
+        if may {
+            *looked = Some(Instant::now());
+        }
+        may
     }
 
     /// What is known here: late by what has not come from the store yet.

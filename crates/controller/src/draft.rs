@@ -82,7 +82,7 @@ impl Draft {
         }
         Draft::new(fleet, before, None, |contents| {
             for Application { member, contact, .. } in applications {
-                let there = contents.sites().get(&member.name);
+                let there = contents.site(&member.name);
                 if there.is_some_and(|site| site.member.value().identity != member.identity) {
                     return Err(Error::Refused(format!("there is a site {} already", member.name)));
                 }
@@ -98,8 +98,7 @@ impl Draft {
     /// If there is no such site, it is out already, or the change cannot be.
     pub fn revoke(fleet: &Fleet, before: News, sites: &[Name], remove: bool) -> Result<Self, Error> {
         let since = now();
-        let is_signed =
-            |name| fleet.document().is_some_and(|known| known.contents.sites().contains_key(name));
+        let is_signed = |name| fleet.document().is_some_and(|known| known.contents.site(name).is_some());
         if let Some(name) = sites.iter().find(|name| remove && fleet.site(name).is_some() && !is_signed(name))
         {
             // A document without it would be one that was made before, too.
@@ -208,7 +207,7 @@ fn leave(contents: &mut Contents, name: &Name, remove: bool, since: u64) -> Resu
     if remove {
         return contents.remove(name).map(drop).ok_or_else(missing);
     }
-    let mut site = contents.sites().get(name).cloned().ok_or_else(missing)?;
+    let mut site = contents.site(name).ok_or_else(missing)?;
     let mut member = site.member.value().clone();
     if member.revoked.is_some() {
         return Err(Error::Refused(format!("site {name} is revoked already")));
@@ -221,15 +220,13 @@ fn leave(contents: &mut Contents, name: &Name, remove: bool, since: u64) -> Resu
 
 /// What delegates have allowed and sites have said of themselves stands in the next document.
 fn take_over(fleet: &Fleet, contents: &mut Contents) {
-    let added: Vec<_> =
-        fleet.sites().into_iter().filter(|(name, _)| !contents.sites().contains_key(*name)).collect();
+    let added: Vec<_> = fleet.sites().into_iter().filter(|(name, _)| contents.site(name).is_none()).collect();
     for (_, site) in added {
         if let Some(contact) = site.contact {
             contents.put(Site::new(site.member.into_owned(), contact.clone()));
         }
     }
-    let revoked: Vec<_> = contents.sites().values().cloned().collect();
-    for mut site in revoked {
+    for mut site in contents.sites().into_values() {
         let now = fleet.site(site.name()).and_then(|now| now.member.revoked);
         let mut member = site.member.value().clone();
         if let Some(since) = now.filter(|_| member.revoked.is_none()) {

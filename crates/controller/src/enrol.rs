@@ -14,9 +14,9 @@ use store::{Commit, CommitError, Entry, Store};
 
 use crate::controller::Controller;
 use crate::error::Error;
+use crate::keys;
 use crate::publish::{TRIES, busy};
 use crate::records::{self, Applied, Token, What, now};
-use crate::{keys, log};
 
 /// The longest that an invitation is good for, in seconds: 30 days.
 const LONGEST: u64 = 30 * 24 * 3600;
@@ -72,7 +72,7 @@ impl<S: Store> Controller<S> {
             }
             let commit = Commit::new().if_absent(key.clone()).put(key.clone(), records::text(&token));
             let what = What::Invited { token: id.clone(), site: token.terms.site.clone(), expires };
-            if log::write(self.store(), commit, who, what).await?.is_some() {
+            if self.write(commit, who, what).await?.is_some() {
                 self.forget_expired(now).await;
                 return Ok(id);
             }
@@ -82,6 +82,9 @@ impl<S: Store> Controller<S> {
 
     /// Invitations that nobody used in time are gone.
     async fn forget_expired(&self, now: u64) {
+        if !self.may_look() {
+            return;
+        }
         let Ok(listing) = self.store().list(&keys::tokens()).await else { return };
         let is_gone = |entry: &&Entry| {
             records::read::<Token>(entry).is_ok_and(|token| token.used.is_none() && token.expires < now)
@@ -109,7 +112,7 @@ impl<S: Store> Controller<S> {
             }
             let commit = Commit::new().if_at(entry.key.clone(), entry.revision).delete(entry.key.clone());
             let what = What::Uninvited { token: id.to_owned() };
-            if log::write(self.store(), commit, who, what).await?.is_some() {
+            if self.write(commit, who, what).await?.is_some() {
                 return Ok(());
             }
         }
@@ -165,7 +168,7 @@ impl<S: Store> Controller<S> {
                 .put(key.clone(), records::text(&applied));
             let site = application.member.name.clone();
             let what = What::Applied { application: id.clone(), site: site.clone() };
-            if log::write(self.store(), commit, &format!("site {site}"), what).await?.is_some() {
+            if self.write(commit, &format!("site {site}"), what).await?.is_some() {
                 return self.status(&id).await;
             }
         }
@@ -253,7 +256,7 @@ impl<S: Store> Controller<S> {
                 .if_at(entry.key.clone(), entry.revision)
                 .put(entry.key.clone(), records::text(&applied));
             let what = What::Refused { application: id.to_owned(), site, why: why.to_owned() };
-            if log::write(self.store(), commit, who, what).await?.is_some() {
+            if self.write(commit, who, what).await?.is_some() {
                 return Ok(());
             }
         }

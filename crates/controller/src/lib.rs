@@ -58,7 +58,7 @@ pub use error::Error;
 pub use executor::{block_on, block_on_many};
 pub use folder::{ACCESS, Folder, FolderError, NETWORK, Network, read_secret, verified};
 pub use heard::{Heard, Hearing};
-pub use http::{Identity, IdentityError, OPENAPI, Server, Session};
+pub use http::{Identity, IdentityError, Interface, OPENAPI, Server, Session};
 pub use open::{Job, NoStore, with_store};
 pub use preview::{Gateway, Preview};
 pub use publish::begin;

@@ -156,7 +156,7 @@ impl<S: Store> Controller<S> {
             for (version, authority) in (known + 1..).zip(next.chain().after(known)) {
                 commit = commit.put(keys::authority(version), records::text(authority));
             }
-            if let Some(revision) = log::write(self.store(), commit, who, what).await? {
+            if let Some(revision) = self.write(commit, who, what).await? {
                 // What is left over is removed with the next one, too.
                 if let Err(why) = self.forget(&documents, serial).await {
                     tracing::warn!("old documents are kept: {why}");
@@ -196,7 +196,7 @@ impl<S: Store> Controller<S> {
             }
             let acts = lines.iter().map(|one| one.signed.digest()).collect();
             // Read again: what a site has said meanwhile may collide with it, and then it is not in force.
-            last = log::write(self.store(), commit, who, What::Delegated { acts }).await?.or(last);
+            last = self.write(commit, who, What::Delegated { acts }).await?.or(last);
         }
         Err(busy())
     }

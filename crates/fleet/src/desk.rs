@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use crate::document::{Document, Serial};
 use crate::exchange::{Answer, Cursor, Question};
-use crate::fleet::{Fleet, Notices, Numbers};
+use crate::fleet::{Fleet, Notices, Old};
 use crate::name::Name;
 use crate::news::{News, Taken};
 
-/// How many documents are remembered, to tell changes of: an agent that is further behind is told the newest as a whole.
+/// How many documents are remembered, to tell changes of: who is further behind is told the newest as a whole.
 const DOCUMENTS: usize = 64;
+/// How many of them an agent remembers: its peers are told the same by others, and each may be as large as the fleet.
+const OF_AGENT: usize = 8;
 
 /// A fleet, and in which order it was heard what sites say of themselves.
 #[derive(Debug, Clone)]
@@ -21,7 +23,16 @@ pub struct Desk {
     positions: BTreeMap<Name, u64>,
     order: BTreeSet<(u64, Name)>,
     position: u64,
-    old: VecDeque<Arc<Document>>,
+    old: VecDeque<Remembered>,
+    is_agent: bool,
+}
+
+/// A document that was the newest.
+#[derive(Debug, Clone)]
+struct Remembered {
+    document: Arc<Document>,
+    /// All sites that are different since. Of an agent, which is asked by few, they are looked for when it is asked.
+    different: Option<BTreeSet<Name>>,
 }
 
 impl Desk {
@@ -29,6 +40,7 @@ impl Desk {
     /// they count by the store's revisions ([`Desk::take_at`]).
     #[must_use]
     pub fn new(fleet: Fleet, place: u64) -> Self {
+        let names: Vec<Name> = fleet.numbers().into_keys().collect();
         let mut desk = Desk {
             fleet,
             place,
@@ -36,15 +48,27 @@ impl Desk {
             order: BTreeSet::new(),
             position: 0,
             old: VecDeque::new(),
+            is_agent: false,
         };
-        desk.note(&Numbers::new(), 1);
+        desk.note(names, 1);
         desk
+    }
+
+    /// An agent's.
+    #[must_use]
+    pub fn of_agent(fleet: Fleet, place: u64) -> Self {
+        Desk { is_agent: true, ..Desk::new(fleet, place) }
     }
 
     /// What is known here.
     #[must_use]
     pub fn fleet(&self) -> &Fleet {
         &self.fleet
+    }
+
+    /// Shares in memory what is the same in what another knows ([`Fleet::share`]).
+    pub fn share(&mut self, other: &Fleet) {
+        self.fleet.share(other);
     }
 
     /// Takes news.
@@ -54,29 +78,33 @@ impl Desk {
 
     /// Takes news that others at this place take at the same position, which is none before the last one.
     pub fn take_at(&mut self, news: News, position: u64) -> Taken {
-        let touches_notices =
-            news.document.is_some() || !news.contacts.is_empty() || !news.networks.is_empty();
-        let before = if touches_notices { self.fleet.numbers() } else { Numbers::new() };
         let old = self.fleet.document().cloned();
-        let taken = self.fleet.take(news);
+        let mut taken = self.fleet.take(news);
         if let Some(old) = old.filter(|old| Some(old.head.serial) != self.fleet.serial()) {
-            self.old.push_back(old);
-            if self.old.len() > DOCUMENTS {
-                self.old.pop_front();
-            }
+            self.remember(old);
         }
-        if touches_notices && taken.is_new {
-            self.note(&before, position.max(self.position));
+        let said = std::mem::take(&mut taken.said);
+        if !said.is_empty() {
+            self.note(said, position.max(self.position));
         }
         taken
     }
 
+    fn remember(&mut self, document: Arc<Document>) {
+        let Some(newest) = self.fleet.document() else { return };
+        let different = (!self.is_agent).then(|| newest.contents.different_from(&document.contents));
+        for old in self.old.iter_mut().filter_map(|old| old.different.as_mut()) {
+            old.extend(different.iter().flatten().cloned());
+        }
+        self.old.push_back(Remembered { document, different });
+        if self.old.len() > if self.is_agent { OF_AGENT } else { DOCUMENTS } {
+            self.old.pop_front();
+        }
+    }
+
     /// Notes which sites have said something since.
-    fn note(&mut self, before: &Numbers, position: u64) {
-        for (name, numbers) in self.fleet.numbers() {
-            if before.get(&name) == Some(&numbers) {
-                continue;
-            }
+    fn note(&mut self, names: Vec<Name>, position: u64) {
+        for name in names {
             self.position = position;
             if let Some(last) = self.positions.insert(name.clone(), position) {
                 self.order.remove(&(last, name.clone()));
@@ -95,7 +123,9 @@ impl Desk {
     /// too: with the document that says so, and without how anybody is met.
     #[must_use]
     pub fn answer(&self, who: &Name, question: &Question, is_late: bool) -> Option<Answer> {
-        let heard = question.since.filter(|since| since.place == self.place).map(|since| since.position);
+        // Who was told that he has heard what was never said here was lied to, or this controller is behind another.
+        let is_here = |since: &Cursor| since.place == self.place && since.position <= self.position;
+        let heard = question.since.filter(is_here).map(|since| since.position);
         let since = Cursor { place: self.place, position: self.position };
         let later: BTreeSet<Name>;
         let notices = match heard {
@@ -114,7 +144,8 @@ impl Desk {
     }
 
     /// A document that is remembered.
-    fn document(&self, serial: Serial) -> Option<&Document> {
-        self.old.iter().map(|old| &**old).find(|old| old.head.serial == serial)
+    fn document(&self, serial: Serial) -> Option<Old<'_>> {
+        let old = self.old.iter().find(|old| old.document.head.serial == serial)?;
+        Some(Old { document: &old.document, different: old.different.as_ref() })
     }
 }

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -33,6 +34,14 @@ pub const APPLY: &str = "/v1/enrol";
 #[must_use]
 pub fn status_path(id: &str) -> String {
     format!("{APPLY}/{id}")
+}
+
+/// How long to wait until it is asked again what became of an application that was made so long ago: a quarter of that, give
+/// or take a half, and from one second to a minute. Thousands may apply at once, and wait for one administrator.
+#[must_use]
+pub fn pause(since: Duration, random: &mut fastrand::Rng) -> Duration {
+    let mean = (since / 4).clamp(Duration::from_secs(2), Duration::from_secs(40));
+    mean / 2 + mean.mul_f64(random.f64())
 }
 
 /// All that a site needs to apply, as one string: a secret until it was used.

@@ -38,6 +38,7 @@ pub mod pace;
 pub mod peers;
 pub mod plan;
 pub mod settings;
+mod shared;
 pub mod signed;
 pub mod signpost;
 pub mod site;

@@ -2,14 +2,15 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 /// A name: 1 to 63 letters, digits, `.`, `_` and `-`, of which a `.` is not the first. It does for a file, a peer, a zone, a
-/// metric's label and a terminal.
+/// metric's label and a terminal. Copies share it: a fleet's documents and tables have each name many times.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Name(String);
+pub struct Name(Arc<str>);
 
 /// A text is no name.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -38,13 +39,13 @@ impl TryFrom<String> for Name {
     fn try_from(text: String) -> Result<Self, NoName> {
         let is_good = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         let is_name = (1..=63).contains(&text.len()) && !text.starts_with('.') && text.chars().all(is_good);
-        if is_name { Ok(Name(text)) } else { Err(NoName(text)) }
+        if is_name { Ok(Name(text.into())) } else { Err(NoName(text)) }
     }
 }
 
 impl From<Name> for String {
     fn from(name: Name) -> String {
-        name.0
+        name.0.as_ref().to_owned()
     }
 }
 

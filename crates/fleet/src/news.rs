@@ -47,6 +47,8 @@ pub struct Taken {
     pub is_new: bool,
     /// What was refused, with reasons. What is merely old is not among it.
     pub refused: Vec<Refusal>,
+    /// Sites that have said something of themselves that was not known.
+    pub said: Vec<Name>,
 }
 
 /// Why a part of news is not taken.
@@ -134,6 +136,16 @@ impl Taken {
     pub(crate) fn note(&mut self, result: Result<bool, Refusal>) {
         match result {
             Ok(is_new) => self.is_new |= is_new,
+            Err(refusal) => self.refused.push(refusal),
+        }
+    }
+
+    pub(crate) fn note_said(&mut self, result: Result<Option<Name>, Refusal>) {
+        match result {
+            Ok(said) => {
+                self.is_new |= said.is_some();
+                self.said.extend(said);
+            }
             Err(refusal) => self.refused.push(refusal),
         }
     }

@@ -1,7 +1,8 @@
 //! A plan as a file that a gateway's configuration includes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::{self, Write as _};
+use std::hash::Hash;
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -9,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::name::Name;
 use crate::plan::{Behind, Plan};
+use crate::shared::Shared;
 use crate::site::Contact;
 
 /// The first line, by which others see whose the file is.
@@ -21,15 +23,15 @@ pub fn text(plan: &Plan) -> String {
     File::of(&Parts::of(plan), &BTreeMap::new()).text
 }
 
-/// A plan, by the sites that its parts are of: each can be left out without the others.
+/// A plan, by the sites that its parts are of: each can be left out without the others. Copies share parts.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Parts {
-    pub(crate) sites: BTreeMap<Name, Part>,
+    pub(crate) sites: BTreeMap<Name, Shared<Part>>,
     pub(crate) here: Here,
 }
 
 /// What a gateway has of a site.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Part {
     /// How it is met as a peer, and how often something leaves, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -40,7 +42,7 @@ pub(crate) struct Part {
 }
 
 /// The networks of a site ([`Behind`]).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Networks {
     networks: Vec<IpNet>,
     zone: Option<Name>,
@@ -56,6 +58,35 @@ pub(crate) struct Here {
     serves: Vec<SocketAddr>,
 }
 
+/// What many gateways have of sites, once: for who has many agents in one process.
+#[derive(Debug, Default)]
+pub struct SharedParts {
+    names: HashSet<Name>,
+    parts: HashSet<Shared<Part>>,
+}
+
+impl SharedParts {
+    /// The same, in the memory of those that were there before.
+    pub(crate) fn shared(&mut self, parts: &Parts) -> Parts {
+        let one = |(name, part)| (shared(&mut self.names, name), shared(&mut self.parts, part));
+        Parts { sites: parts.sites.iter().map(one).collect(), here: parts.here.clone() }
+    }
+
+    /// Forgets what no agent has any more.
+    pub fn forget_unused(&mut self) {
+        self.parts.retain(Shared::is_used);
+    }
+}
+
+/// The one that was there before, or this one from now on.
+fn shared<T: Clone + Eq + Hash>(known: &mut HashSet<T>, value: &T) -> T {
+    if let Some(known) = known.get(value) {
+        return known.clone();
+    }
+    known.insert(value.clone());
+    value.clone()
+}
+
 impl Parts {
     pub(crate) fn of(plan: &Plan) -> Self {
         let mut sites: BTreeMap<Name, Part> = BTreeMap::new();
@@ -67,17 +98,22 @@ impl Parts {
                 sites.entry(site.clone()).or_default().behind = Some((peer.name.clone(), networks));
             }
         }
+        let sites = sites.into_iter().map(|(name, part)| (name, Shared::new(part))).collect();
         Parts { sites, here: Here { own: plan.own.clone(), serves: plan.serves.clone() } }
     }
 }
 
 /// The file: a `[[peer]]` table for each peer, in which the networks of each site have a line.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 pub(crate) struct File {
     pub(crate) text: String,
     /// Which site each line is about.
-    lines: Vec<Option<Name>>,
+    pub(crate) lines: Lines,
 }
+
+/// Which site each line of a file is about.
+#[derive(Debug, Default)]
+pub(crate) struct Lines(Vec<Option<Name>>);
 
 impl File {
     /// With the sites that are left out, and why.
@@ -174,9 +210,11 @@ impl File {
         let before = self.text.len();
         writeln!(self.text, "{lines}").expect("a text takes all");
         let count = self.text[before..].matches('\n').count();
-        self.lines.extend(std::iter::repeat_n(site.cloned(), count));
+        self.lines.0.extend(std::iter::repeat_n(site.cloned(), count));
     }
+}
 
+impl Lines {
     /// The sites that a gateway names which refuses the file: by the places that its answer points to.
     pub(crate) fn named_in(&self, answer: &str) -> Vec<Name> {
         let places = answer.lines().filter_map(|line| line.trim_start().strip_prefix("--> "));
@@ -184,7 +222,7 @@ impl File {
             let line = place.split_once("peers.toml:")?.1;
             line.split(':').next()?.trim().parse::<usize>().ok()?.checked_sub(1)
         });
-        let mut named: Vec<Name> = lines.filter_map(|line| self.lines.get(line)?.clone()).collect();
+        let mut named: Vec<Name> = lines.filter_map(|line| self.0.get(line)?.clone()).collect();
         named.sort();
         named.dedup();
         named

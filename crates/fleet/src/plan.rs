@@ -5,7 +5,7 @@
 //! same one, and each gateway, which computes only what follows from its own place, agrees with all others. It has to: a
 //! gateway takes packets of a site only from the peer that it would send packets to that site through.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
 use ipnet::IpNet;
@@ -184,21 +184,23 @@ fn ways_from<'f>(
     else {
         return reached;
     };
-    let mut left: Vec<(&Name, &Member)> = sites.iter().map(|(name, site)| (*name, &*site.member)).collect();
-    left.retain(|(name, member)| name != from && !member.is_revoked());
+    let mut kinds = Kinds::of(policy);
+    let mut left: Vec<(&Name, usize)> = Vec::new();
+    for (name, site) in sites.iter().filter(|(name, site)| *name != from && !site.member.is_revoked()) {
+        left.push((*name, kinds.of_site(&site.member)));
+    }
     // The sites that were reached last, with one tunnel more each time.
-    let mut edge: Vec<(&Name, &Member, Option<Reached<'_>>)> = vec![(*from, &start.member, None)];
+    let mut edge: Vec<(&Name, usize, Option<Reached<'_>>)> =
+        vec![(*from, kinds.of_site(&start.member), None)];
     while !edge.is_empty() && !left.is_empty() {
-        let mut next: BTreeMap<&Name, (&Member, Reached<'_>)> = BTreeMap::new();
-        for (at, member, way) in edge {
-            if way.is_some() && !policy.is_relay(member) {
+        let mut next: BTreeMap<&Name, (usize, Reached<'_>)> = BTreeMap::new();
+        for (at, kind, way) in edge {
+            if way.is_some() && !kinds.is_relay(kind) {
                 continue;
             }
+            let linked = kinds.linked_with(kind);
             let (hops, drawn) = way.map_or((0, 0), |way| way.length);
-            for (name, other) in &left {
-                if !policy.links(member, other) {
-                    continue;
-                }
+            for (name, other) in left.iter().filter(|(_, other)| linked[*other]) {
                 let length = (hops + 1, drawn + draw(at, name));
                 let found = Reached { length, before: at, first: way.map_or(*name, |way| way.first) };
                 let best = next.entry(*name).or_insert((*other, found));
@@ -208,10 +210,51 @@ fn ways_from<'f>(
             }
         }
         left.retain(|(name, _)| !next.contains_key(name));
-        edge = next.iter().map(|(name, (member, way))| (*name, *member, Some(*way))).collect();
+        edge = next.iter().map(|(name, (kind, way))| (*name, *kind, Some(*way))).collect();
         reached.extend(next.into_iter().map(|(name, (_, way))| (name, way)));
     }
     reached
+}
+
+/// Sites of a kind are the same to the rules about tunnels, which therefore are looked at once for each two kinds, and not for
+/// each two of thousands of sites.
+struct Kinds<'p, 'f> {
+    policy: &'p Policy,
+    /// Sites that rules name are of a kind each.
+    named: BTreeSet<&'p Name>,
+    numbers: BTreeMap<Kind<'f>, usize>,
+    /// One site of each.
+    examples: Vec<&'f Member>,
+}
+
+/// Name if rules name it, role, region, zone.
+type Kind<'f> = (Option<&'f Name>, &'f Name, Option<&'f Name>, Option<&'f Name>);
+
+impl<'p, 'f> Kinds<'p, 'f> {
+    fn of(policy: &'p Policy) -> Self {
+        let of_links = policy.links.iter().flat_map(|link| [&link.between, &link.and]);
+        let named = of_links.chain(&policy.relays).flat_map(|selector| &selector.sites).collect();
+        Kinds { policy, named, numbers: BTreeMap::new(), examples: Vec::new() }
+    }
+
+    fn of_site(&mut self, site: &'f Member) -> usize {
+        let name = Some(&site.name).filter(|name| self.named.contains(*name));
+        let kind = (name, &site.role, site.region.as_ref(), site.zone.as_ref());
+        *self.numbers.entry(kind).or_insert_with(|| {
+            self.examples.push(site);
+            self.examples.len() - 1
+        })
+    }
+
+    fn is_relay(&self, kind: usize) -> bool {
+        self.policy.is_relay(self.examples[kind])
+    }
+
+    /// With which kinds sites of this one have tunnels.
+    fn linked_with(&self, kind: usize) -> Vec<bool> {
+        let joins = |other| self.policy.links.iter().any(|link| link.joins(self.examples[kind], other));
+        self.examples.iter().map(|other| joins(other)).collect()
+    }
 }
 
 /// What is drawn for a tunnel: 48 bits, the same from both ends.

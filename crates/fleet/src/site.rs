@@ -51,7 +51,7 @@ pub struct Member {
 }
 
 /// How a site is met.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contact {
     /// Its key as a peer.
@@ -84,6 +84,15 @@ pub struct Site {
     pub member: Line<Member>,
     /// How to meet it.
     pub contact: Known,
+}
+
+/// A site in a document, borrowed.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Told<'d> {
+    pub(crate) member: &'d Line<Member>,
+    /// The digest of the contact's line.
+    pub(crate) digest: &'d Digest,
+    pub(crate) contact: Option<&'d Line<Contact>>,
 }
 
 /// A site as it travels.
@@ -243,22 +252,41 @@ impl Site {
         &self.member.value().name
     }
 
+    pub(crate) fn told(&self) -> Told<'_> {
+        let contact = match &self.contact {
+            Known::Contact(line) => Some(line),
+            Known::Withheld(_) => None,
+        };
+        Told { member: &self.member, digest: self.contact.digest(), contact }
+    }
+}
+
+impl<'d> Told<'d> {
+    pub(crate) fn name(&self) -> &'d Name {
+        &self.member.value().name
+    }
+
     /// Whether they are the same, whatever is known of it.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        self.member == other.member && self.contact.digest() == other.contact.digest()
+    pub(crate) fn is_same(&self, other: &Told<'_>) -> bool {
+        self.member == other.member && self.digest == other.digest
     }
 
     /// Its lines; the contact only for who may know it.
-    #[must_use]
-    pub fn lines(&self, with_contact: bool) -> SiteLines {
+    pub(crate) fn lines(&self, with_contact: bool) -> SiteLines {
         let member = self.member.text().to_owned();
-        match &self.contact {
-            Known::Contact(line) if with_contact => {
+        match self.contact {
+            Some(line) if with_contact => {
                 SiteLines { member, contact: Some(line.text().to_owned()), withheld: None }
             }
-            known => SiteLines { member, contact: None, withheld: Some(*known.digest()) },
+            _ => SiteLines { member, contact: None, withheld: Some(*self.digest) },
         }
+    }
+}
+
+impl From<Told<'_>> for Site {
+    fn from(told: Told<'_>) -> Self {
+        let contact = told.contact.cloned().map_or(Known::Withheld(*told.digest), Known::Contact);
+        Site { member: told.member.clone(), contact }
     }
 }
 

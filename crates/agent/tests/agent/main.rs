@@ -85,7 +85,7 @@ fn admitting(admits: impl Fn(&Application) -> News + Send + Sync + 'static) -> i
     let applied = Mutex::new(None::<Signed<Application>>);
     let asked = AtomicUsize::new(0);
     move |path, body| {
-        let state = if asked.fetch_add(1, Relaxed) < 2 { State::Waiting } else { State::Member };
+        let state = if asked.fetch_add(1, Relaxed) < 1 { State::Waiting } else { State::Member };
         if path == APPLY {
             *applied.lock().unwrap() = Some(serde_json::from_slice(body).unwrap());
         }
@@ -166,8 +166,35 @@ fn what_is_not_signed_by_this_networks_administrators_is_not_kept() {
     );
     let another_site = refused(admitting(|_| document(member(67), 1)));
     assert!(another_site.contains("there is no site kiel with this identity"), "{another_site}");
+    // An older document, which they have signed, does not know this site yet.
+    let older = refused(admitting(|_| {
+        let mut other = member(67);
+        other.name = name("bonn");
+        document(other, 1)
+    }));
+    assert!(older.contains("there is no site kiel with this identity"), "{older}");
     let nothing = refused(admitting(|_| News::default()));
     assert!(nothing.contains("there is no site kiel with this identity"), "{nothing}");
+}
+
+/// Who has a controller's keys sees all that a site sends it.
+#[test]
+fn no_private_key_is_sent() {
+    let sent = Arc::new(Mutex::new(String::new()));
+    let (seen, admits) =
+        (Arc::clone(&sent), admitting(|application| document(application.member.clone(), 1)));
+    let fake = Fake::start(Certificate::new(), move |path, body| {
+        let text = format!("{path}\n{}\n", String::from_utf8_lossy(body));
+        seen.lock().unwrap().push_str(&text);
+        admits(path, body)
+    });
+    enrol(&invitation(&fake)).0.unwrap();
+    let sent = sent.lock().unwrap();
+    assert!(sent.contains(&key(3).public().to_string()) && sent.contains(&String::from(contact().key)));
+    for private in [key(3).to_text(), key(9).to_text(), PrivateKey::from_bytes([5; 32]).to_base64()] {
+        let bare = private.rsplit(':').next().unwrap();
+        assert!(bare.len() >= 43 && !sent.contains(bare));
+    }
 }
 
 #[test]

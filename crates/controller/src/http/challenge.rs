@@ -1,11 +1,12 @@
 //! Challenges: what a signed question is bound to, so that it is asked once only. Nothing is stored for them: each is the time
 //! with a code (HMAC-SHA-256, RFC 2104) that only this process can make.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::hmac;
+use tokio::time::Instant;
 
 use crate::error::Error;
 use crate::records;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr, TcpListener};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::{Extension, Router};
 use hyper::server::conn::http1;
@@ -11,6 +11,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 /// How long the beginning of TLS may take, and a request or the next one.
@@ -36,7 +37,7 @@ pub(crate) struct Place(IpAddr);
 
 impl Place {
     /// A network of hosts counts as one.
-    fn of(address: IpAddr) -> Self {
+    pub(super) fn of(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V6(address) => {
                 let prefix = u128::from(address) & !u128::from(u64::MAX);

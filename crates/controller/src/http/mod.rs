@@ -9,18 +9,21 @@ mod problem;
 mod served;
 mod tls;
 
-use std::net::TcpListener;
+use std::net::{IpAddr, TcpListener};
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::DefaultBodyLimit;
+use axum::extract::{DefaultBodyLimit, Request};
+use axum::response::Response;
 use axum::routing::{delete, get, post};
+use fleet::key::Digest;
+use hyper::service::Service as _;
+use hyper_util::service::TowerToHyperService;
 use store::Store;
 
 use crate::controller::Controller;
 use crate::oidc::Provider;
-use challenge::Challenges;
-use connections::Strangers;
+use connections::Place;
 use served::{Shared, Site};
 
 pub use login::Session;
@@ -51,13 +54,7 @@ impl<S: Store> Server<S> {
         identity: Identity,
         connections: usize,
     ) -> Result<Self, crate::Error> {
-        let site = Site {
-            controller,
-            certificate: identity.digest(),
-            challenges: Challenges::new()?,
-            strangers: Strangers::default(),
-            provider: None,
-        };
+        let site = Site::new(controller, identity.digest())?;
         Ok(Server { site, listener, identity, connections })
     }
 
@@ -80,6 +77,27 @@ impl<S: Store> Server<S> {
             result = serving => result,
             () = controller.follow() => Err(std::io::Error::other("the store is followed no more")),
         }
+    }
+}
+
+/// A controller's interface without what carries it: a request in, an answer out. [`Server`] has the same behind TLS.
+#[derive(Debug, Clone)]
+pub struct Interface(Router);
+
+impl Interface {
+    /// Of a controller with a certificate of this digest. [`Controller::follow`] has to run beside it.
+    ///
+    /// # Errors
+    /// If the kernel has no randomness.
+    pub fn new<S: Store>(controller: Controller<S>, certificate: Digest) -> Result<Self, crate::Error> {
+        Ok(Interface(router(Arc::new(Site::new(controller, certificate)?))))
+    }
+
+    /// Answers what comes from an address.
+    pub async fn answer(&self, from: IpAddr, mut request: Request) -> Response {
+        request.extensions_mut().insert(Place::of(from));
+        let Ok(response) = TowerToHyperService::new(self.0.clone()).call(request).await;
+        response
     }
 }
 

@@ -8,6 +8,7 @@ use store::Store;
 use super::challenge::Challenges;
 use super::connections::Strangers;
 use crate::controller::Controller;
+use crate::error::Error;
 use crate::oidc::Provider;
 
 /// What is served.
@@ -19,6 +20,14 @@ pub(super) struct Site<S: Store> {
     pub(super) strangers: Strangers,
     /// Where people log in, if anywhere.
     pub(super) provider: Option<Provider>,
+}
+
+impl<S: Store> Site<S> {
+    /// Where nobody logs in.
+    pub(super) fn new(controller: Controller<S>, certificate: Digest) -> Result<Self, Error> {
+        let (challenges, strangers) = (Challenges::new()?, Strangers::default());
+        Ok(Site { controller, certificate, challenges, strangers, provider: None })
+    }
 }
 
 /// The same for all requests.

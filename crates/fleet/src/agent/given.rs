@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::key::Digest;
 use crate::name::Name;
-use crate::peers::{File, Part, Parts};
+use crate::peers::{File, Lines, Part, Parts, SharedParts};
+use crate::shared::Shared;
 
 /// After how long the gateway is given again what it has refused although nothing in it is new: something else may have been
 /// wrong, here or there.
@@ -24,7 +26,7 @@ const LONGEST_WHY: usize = 160;
 /// What the gateway has taken, as an agent keeps it over a restart.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
-    parts: Parts,
+    parts: Shared<Parts>,
     /// The sites that are left out since the gateway refuses them, and why.
     #[serde(default)]
     pub left_out: BTreeMap<Name, String>,
@@ -50,7 +52,7 @@ pub enum Outcome {
 
 #[derive(Debug, Default)]
 pub(super) struct Given {
-    wanted: Parts,
+    wanted: Shared<Parts>,
     taken: Taken,
     /// Sites whose parts are still to be tried, the last ones now.
     groups: Vec<BTreeSet<Name>>,
@@ -60,16 +62,37 @@ pub(super) struct Given {
     is_trying: bool,
     is_checking: bool,
     is_checked: bool,
-    /// What it was given last.
-    tried: Parts,
-    file: File,
+    last: Last,
     /// When all of it is tried again.
     at: Option<Duration>,
     /// Why it takes nothing.
     fault: Option<String>,
 }
 
+/// What the gateway was given last. The file itself is not kept: of thousands of sites it is large.
+#[derive(Debug, Default)]
+struct Last {
+    parts: Shared<Parts>,
+    left_out: BTreeMap<Name, String>,
+    /// Of the file; nothing before there was one.
+    digest: Option<Digest>,
+    /// While something is tried.
+    lines: Lines,
+}
+
 impl Given {
+    /// Shares in memory what other gateways have, too.
+    pub(super) fn share(&mut self, shared: &mut SharedParts) {
+        let wanted = Shared::new(shared.shared(&self.wanted));
+        // Mostly all of these are the same.
+        for parts in [&mut self.taken.parts, &mut self.last.parts] {
+            if *parts == wanted {
+                *parts = wanted.clone();
+            }
+        }
+        self.wanted = wanted;
+    }
+
     pub(super) fn remember(&mut self, taken: Taken) {
         self.taken = taken;
     }
@@ -83,23 +106,23 @@ impl Given {
     }
 
     /// What the gateway is to have is this, all of it: the file, if that is something else than it was to have.
-    pub(super) fn want(&mut self, parts: Parts) -> Option<&str> {
-        if self.wanted == parts && !self.file.text.is_empty() {
+    pub(super) fn want(&mut self, parts: Parts) -> Option<String> {
+        if *self.wanted == parts && self.last.digest.is_some() {
             return None;
         }
-        self.wanted = parts;
+        self.wanted = Shared::new(parts);
         Some(self.begin())
     }
 
     /// All of it once more.
-    pub(super) fn begin(&mut self) -> &str {
+    pub(super) fn begin(&mut self) -> String {
         let taken = &self.taken.parts.sites;
-        let is_new = |(site, part): &(&Name, &Part)| taken.get(*site) != Some(*part);
+        let is_new = |(site, part): &(&Name, &Shared<Part>)| taken.get(*site) != Some(*part);
         let new = self.wanted.sites.iter().filter(is_new).map(|(site, _)| site.clone());
         self.groups = vec![new.collect()];
         (self.is_trying, self.is_checking, self.is_checked, self.at) = (true, false, false, None);
         self.refused.clear();
-        self.give()
+        self.give(self.parts())
     }
 
     /// The gateway has taken what it was given last, or has not; what came of it, and what it is given next.
@@ -107,10 +130,10 @@ impl Given {
         &mut self,
         answer: Result<(), String>,
         now: Duration,
-    ) -> (Vec<Outcome>, Option<&str>) {
+    ) -> (Vec<Outcome>, Option<String>) {
         match answer {
             Ok(()) => {
-                self.taken.parts = self.tried.clone();
+                self.taken.parts = self.last.parts.clone();
                 self.is_checked = true;
                 if !std::mem::take(&mut self.is_checking) {
                     self.groups.pop();
@@ -129,19 +152,15 @@ impl Given {
         let is_more = self.is_checking || !self.groups.is_empty();
         let outcomes = if is_more || !self.is_trying { Vec::new() } else { self.end(now) };
         // Who is left out, and why, stands in the file, too.
-        let before = std::mem::take(&mut self.file.text);
-        let text = self.give();
-        (outcomes, (text != before).then_some(text))
+        (outcomes, self.give_other())
     }
 
     /// The gateway is not there: what it is to begin with, which is what it took last, without those that are none any more.
     /// Nothing if it has that.
-    pub(super) fn absent(&mut self) -> Option<&str> {
+    pub(super) fn absent(&mut self) -> Option<String> {
         self.groups.clear();
         (self.is_trying, self.is_checking) = (false, false);
-        let before = std::mem::take(&mut self.file.text);
-        let text = self.give();
-        (text != before).then_some(text)
+        self.give_other()
     }
 
     /// Something was refused; why, if it is not for any site.
@@ -151,11 +170,11 @@ impl Given {
             return Some(said);
         }
         let mut is_named = false;
-        for site in self.file.named_in(why) {
+        for site in self.last.lines.named_in(why) {
             let group = self.groups.last_mut().filter(|_| !self.is_checking);
             // What is new of it, or what it had taken: then something else here is not as it was.
             if group.is_some_and(|group| group.remove(&site))
-                || self.taken.parts.sites.remove(&site).is_some()
+                || self.taken.parts.to_mut().sites.remove(&site).is_some()
             {
                 is_named = true;
                 self.refused.insert(site, said.clone());
@@ -195,8 +214,8 @@ impl Given {
     }
 
     /// What it took last of those that are still to be there, with what is tried now.
-    fn give(&mut self) -> &str {
-        let mut parts = self.taken.parts.clone();
+    fn parts(&self) -> Shared<Parts> {
+        let mut parts = Parts::clone(&self.taken.parts);
         parts.here.clone_from(&self.wanted.here);
         parts.sites.retain(|site, _| self.wanted.sites.contains_key(site));
         let tried = self.groups.last().filter(|_| !self.is_checking).into_iter().flatten();
@@ -205,9 +224,27 @@ impl Given {
                 parts.sites.insert(site.clone(), part.clone());
             }
         }
-        self.file = File::of(&parts, &self.taken.left_out);
-        self.tried = parts;
-        &self.file.text
+        if parts == *self.wanted { self.wanted.clone() } else { Shared::new(parts) }
+    }
+
+    /// The file of these.
+    fn give(&mut self, parts: Shared<Parts>) -> String {
+        let File { text, lines } = File::of(&parts, &self.taken.left_out);
+        let (left_out, digest) = (self.taken.left_out.clone(), Some(Digest::of(text.as_bytes())));
+        self.last = Last { parts, left_out, digest, lines };
+        text
+    }
+
+    /// The file, if it is another one than it was given last.
+    fn give_other(&mut self) -> Option<String> {
+        let (parts, before) = (self.parts(), self.last.digest);
+        let is_same =
+            before.is_some() && self.last.parts == parts && self.last.left_out == self.taken.left_out;
+        let text = if is_same { None } else { Some(self.give(parts)) };
+        if !self.is_trying {
+            self.last.lines = Lines::default();
+        }
+        text.filter(|_| self.last.digest != before)
     }
 }
 

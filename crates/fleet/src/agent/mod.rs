@@ -7,6 +7,7 @@
 //! Times are since any moment, the same for all calls.
 
 mod given;
+mod held;
 mod sources;
 
 use std::collections::VecDeque;
@@ -26,7 +27,7 @@ use crate::name::Name;
 use crate::news::{News, Refusal};
 use crate::notice::{ContactNotice, NetworksNotice, next_number};
 use crate::pace::{Pace, Paced};
-use crate::peers::Parts;
+use crate::peers::{Parts, SharedParts};
 use crate::plan::Plan;
 use crate::signed::Signed;
 use crate::signpost::{self, Signpost};
@@ -35,6 +36,7 @@ use given::Given;
 use sources::{Failing, Random, Sources};
 
 pub use given::{Outcome, Taken};
+pub use held::Held;
 pub use sources::Source;
 
 /// How long one waits for news where it asks, at most: by then the other end has answered.
@@ -177,7 +179,7 @@ impl Agent {
     #[must_use]
     pub fn new(own: Name, identity: SigningKey, fleet: Fleet, seed: u64, now: Duration) -> Self {
         let mut random = Random::new(seed);
-        let desk = Desk::new(fleet, random.number());
+        let desk = Desk::of_agent(fleet, random.number());
         let line = |kind| Line {
             kind,
             sources: Sources::default(),
@@ -212,6 +214,16 @@ impl Agent {
     #[must_use]
     pub fn fleet(&self) -> &Fleet {
         self.desk.fleet()
+    }
+
+    /// Shares in memory what is the same in what another knows ([`Fleet::share`]).
+    pub fn share(&mut self, other: &Fleet) {
+        self.desk.share(other);
+    }
+
+    /// Shares in memory what the gateways of others are given, too.
+    pub fn share_given(&mut self, shared: &mut SharedParts) {
+        self.given.share(shared);
     }
 
     /// When [`Agent::handle_timeout`] is to be called, if nothing happens before.
@@ -480,7 +492,7 @@ impl Agent {
         }
         let parts = Parts::of(&Plan::of(fleet, &self.own));
         if let Some(text) = self.given.want(parts) {
-            self.actions.push_back(Action::Apply(text.to_owned()));
+            self.actions.push_back(Action::Apply(text));
             self.applied = Some(now);
         }
     }
@@ -501,7 +513,7 @@ impl Agent {
         let before = self.given.taken().clone();
         let (outcomes, next) = self.given.answered(answer, now);
         self.actions.extend(outcomes.into_iter().map(Action::Gateway));
-        self.actions.extend(next.map(|text| Action::Apply(text.to_owned())));
+        self.actions.extend(next.map(Action::Apply));
         if before != *self.given.taken() {
             self.actions.push_back(Action::KeepTaken);
         }
@@ -510,8 +522,7 @@ impl Agent {
     /// The gateway does not run. It begins with what it has taken before, so that what it might refuse does not keep it from
     /// running.
     pub fn gateway_is_absent(&mut self) {
-        let next = self.given.absent();
-        self.actions.extend(next.map(|text| Action::Apply(text.to_owned())));
+        self.actions.extend(self.given.absent().map(Action::Apply));
     }
 
     /// The gateway runs again.
@@ -522,7 +533,7 @@ impl Agent {
     }
 
     fn give_again(&mut self) {
-        let text = self.given.begin().to_owned();
+        let text = self.given.begin();
         self.actions.push_back(Action::Apply(text));
     }
 

@@ -1,10 +1,13 @@
 //! What delegates allow, within their limits. This file and [`Fleet`] need each other: it keeps what is allowed, and what is
 //! allowed depends on all that it keeps.
 
+use std::collections::BTreeMap;
+
 use ipnet::IpNet;
 
 use super::Fleet;
 use crate::authority::Delegate;
+use crate::claims::Claims;
 use crate::document::Contents;
 use crate::key::{Digest, VerifyingKey};
 use crate::line::Line;
@@ -12,7 +15,7 @@ use crate::name::Name;
 use crate::news::Refusal;
 use crate::notice::{Act, Delegated, DelegatedLines};
 use crate::signed::Signed;
-use crate::site::{Contact, Known, Member, Site};
+use crate::site::{Contact, Known, Member, Site, Told};
 
 /// What a delegate has allowed, and is within its limits.
 #[derive(Debug, Clone)]
@@ -31,6 +34,71 @@ pub(super) enum Effect {
     Revoked { site: Name, since: u64 },
 }
 
+/// What delegates have allowed, by the digest of what they signed.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Delegations {
+    all: BTreeMap<Digest, Allowed>,
+    /// The sites that are there by that.
+    added: BTreeMap<Name, Digest>,
+    /// Those that are none any more by that, and since when.
+    revoked: BTreeMap<Name, u64>,
+}
+
+impl Delegations {
+    pub(super) fn clear(&mut self) {
+        *self = Delegations::default();
+    }
+
+    pub(super) fn all(&self) -> impl Iterator<Item = &Allowed> {
+        self.all.values()
+    }
+
+    /// The digest of all of it, if there is anything.
+    pub(super) fn digest(&self) -> Option<Digest> {
+        (!self.all.is_empty()).then(|| Digest::of_all(self.all.keys()))
+    }
+
+    /// The sites that delegates have added to the document.
+    pub(super) fn sites(&self) -> impl Iterator<Item = Told<'_>> {
+        self.added.keys().filter_map(|name| self.site(name))
+    }
+
+    /// One of them.
+    pub(super) fn site(&self, name: &Name) -> Option<Told<'_>> {
+        match &self.all.get(self.added.get(name)?)?.effect {
+            Effect::Added(site) => Some(site.told()),
+            Effect::Revoked { .. } => None,
+        }
+    }
+
+    /// Since when a site is none any more, if a delegate has taken it out.
+    pub(super) fn revoked(&self, name: &Name) -> Option<u64> {
+        self.revoked.get(name).copied()
+    }
+
+    fn put(&mut self, digest: Digest, allowed: Allowed) {
+        match &allowed.effect {
+            Effect::Added(site) => drop(self.added.insert(site.name().clone(), digest)),
+            Effect::Revoked { site, since } => {
+                // Whoever takes it out first.
+                self.revoked
+                    .entry(site.clone())
+                    .and_modify(|known| *known = *since.min(known))
+                    .or_insert(*since);
+            }
+        }
+        self.all.insert(digest, allowed);
+    }
+
+    fn retain(&mut self, may: impl Fn(&Allowed) -> bool) {
+        for (digest, allowed) in std::mem::take(self).all {
+            if may(&allowed) {
+                self.put(digest, allowed);
+            }
+        }
+    }
+}
+
 impl Fleet {
     pub(super) fn take_delegated(&mut self, lines: DelegatedLines) -> Result<bool, Refusal> {
         let delegated = lines.signed.read()?;
@@ -42,7 +110,7 @@ impl Fleet {
             return Ok(false);
         }
         let digest = lines.signed.digest();
-        let known = self.delegated.get(&digest);
+        let known = self.delegated.all.get(&digest);
         let is_whole = |allowed: &Allowed| match &allowed.effect {
             Effect::Added(site) => site.contact.contact().is_some(),
             Effect::Revoked { .. } => true,
@@ -68,8 +136,16 @@ impl Fleet {
                     None => Known::Withheld(contact),
                 };
                 let site = Site { member: Line::new(*member), contact };
-                self.may_add(delegate, &site, known.is_some()).map_err(refused)?;
-                Effect::Added(site)
+                let claims = self.may_add(delegate, &site, known.is_some()).map_err(refused)?;
+                let effect = Effect::Added(site);
+                if let Some(claims) = claims {
+                    // It collides with nothing that is known: no notice says less by it.
+                    self.claims = claims;
+                    let allowed = Allowed { by: delegate.key, signed: lines.signed, effect };
+                    self.delegated.put(digest, allowed);
+                    return Ok(true);
+                }
+                effect
             }
             Act::Revoke { site, since } => {
                 self.may_revoke(delegate, &site).map_err(refused)?;
@@ -77,7 +153,7 @@ impl Fleet {
             }
         };
         let by = delegate.key;
-        self.delegated.insert(digest, Allowed { signed: lines.signed, by, effect });
+        self.delegated.put(digest, Allowed { signed: lines.signed, by, effect });
         self.judge_notices_again();
         Ok(true)
     }
@@ -85,20 +161,20 @@ impl Fleet {
     /// Whether what a delegate has signed, of which this is the digest, is in force.
     #[must_use]
     pub fn has_delegated(&self, digest: &Digest) -> bool {
-        self.delegated.contains_key(digest)
+        self.delegated.all.contains_key(digest)
     }
 
     /// Something that a delegate has done, and that is not so any more with the next document: a site that it let in is not in
     /// there, or one that it took out is as before.
     #[must_use]
     pub fn undone_by(&self, next: &Contents) -> Option<Act> {
-        let undone = self.delegated.values().find(|allowed| match &allowed.effect {
+        let undone = self.delegated.all().find(|allowed| match &allowed.effect {
             Effect::Added(site) => {
-                let then = next.sites().get(site.name());
+                let then = next.told_of(site.name());
                 then.is_none_or(|then| then.member.value().identity != site.member.value().identity)
             }
             Effect::Revoked { site, .. } => {
-                next.sites().get(site).is_some_and(|then| !then.member.value().is_revoked())
+                next.told_of(site).is_some_and(|then| !then.member.value().is_revoked())
             }
         });
         undone.and_then(|allowed| Some(allowed.signed.read().ok()?.act))
@@ -113,12 +189,12 @@ impl Fleet {
                 Effect::Revoked { .. } => delegate.may_revoke,
             })
         };
-        self.delegated.retain(|_, allowed| may(allowed));
+        self.delegated.retain(may);
         self.judge_notices_again();
     }
 
-    /// Refuses a site that this delegate may not add.
-    fn may_add(&self, delegate: &Delegate, site: &Site, is_known: bool) -> Result<(), String> {
+    /// Refuses a site that this delegate may not add. What all have to themselves with it, if it is new.
+    fn may_add(&self, delegate: &Delegate, site: &Site, is_known: bool) -> Result<Option<Claims>, String> {
         let member = site.member.value();
         member.check().map_err(|error| error.to_string())?;
         if let Some(contact) = site.contact.contact() {
@@ -126,21 +202,21 @@ impl Fleet {
         }
         within(delegate, member)?;
         if is_known {
-            return Ok(());
+            return Ok(None);
         }
         if self.granted(&member.name).is_some() {
             return Err(format!("there is a site {} already", member.name));
         }
-        let is_added = |allowed: &&super::Allowed| {
-            allowed.by == delegate.key && matches!(allowed.effect, Effect::Added(_))
-        };
-        if self.delegated.values().filter(is_added).count() >= delegate.most {
+        let is_added =
+            |allowed: &&Allowed| allowed.by == delegate.key && matches!(allowed.effect, Effect::Added(_));
+        if self.delegated.all().filter(is_added).count() >= delegate.most {
             return Err(format!("it may add {} sites with one document", delegate.most));
         }
         let mut claims = self.claims.clone();
         // A delegate is no administrator: its sites do not take a part of what is another's, either.
         claims.add_networks(&member.name, &member.networks).map_err(|error| error.to_string())?;
-        claims.add(member, site.contact.contact()).map_err(|error| error.to_string())
+        claims.add(member, site.contact.contact()).map_err(|error| error.to_string())?;
+        Ok(Some(claims))
     }
 
     fn may_revoke(&self, delegate: &Delegate, name: &Name) -> Result<(), String> {
@@ -153,14 +229,6 @@ impl Fleet {
             return Err(format!("site {name} is not of the roles and zones that it may take out"));
         }
         Ok(())
-    }
-
-    /// Since when a site is none any more, if a delegate has taken it out.
-    pub(super) fn revoked_by_delegate(&self, name: &Name) -> Option<u64> {
-        self.delegated.values().find_map(|allowed| match &allowed.effect {
-            Effect::Revoked { site, since } if site == name => Some(*since),
-            _ => None,
-        })
     }
 }
 

@@ -15,24 +15,25 @@ use std::sync::Arc;
 use crate::authority::{Authority, AuthorityError, Chain, NetworkId};
 use crate::claims::Claims;
 use crate::document::{Change, Contents, Document, Head, Serial};
-use crate::key::{Digest, VerifyingKey};
+use crate::key::VerifyingKey;
+use crate::line::Line;
 use crate::name::Name;
 use crate::news::{DocumentNews, Have, News, Refusal, Taken};
 use crate::notice::{ContactNotice, NetworksNotice};
 use crate::settings::Settings;
 use crate::signed::Signed;
-use crate::site::{Contact, Member, Site};
-use delegates::{Allowed, Effect};
+use crate::site::{Contact, Member, Told};
+use delegates::Delegations;
 
-pub use tell::{Notices, Numbers};
+pub use tell::{Notices, Numbers, Old};
 
 /// What is known of a fleet.
 #[derive(Debug, Clone)]
 pub struct Fleet {
     chain: Chain,
     document: Option<Arc<Document>>,
-    /// What delegates allow with the document, by the digest of what they signed.
-    delegated: BTreeMap<Digest, Allowed>,
+    /// What delegates allow with the document.
+    delegated: Delegations,
     contacts: BTreeMap<Name, Held<ContactNotice>>,
     networks: BTreeMap<Name, Held<NetworksNotice>>,
     /// What all of these have to themselves.
@@ -64,7 +65,7 @@ impl Fleet {
         Fleet {
             chain,
             document: None,
-            delegated: BTreeMap::new(),
+            delegated: Delegations::default(),
             contacts: BTreeMap::new(),
             networks: BTreeMap::new(),
             claims: Claims::default(),
@@ -131,8 +132,8 @@ impl Fleet {
     /// What is known here.
     #[must_use]
     pub fn have(&self) -> Have {
-        let delegated = (!self.delegated.is_empty()).then(|| Digest::of_all(self.delegated.keys()));
-        Have { authority: self.chain.current().version, serial: self.serial(), delegated }
+        let (authority, delegated) = (self.chain.current().version, self.delegated.digest());
+        Have { authority, serial: self.serial(), delegated }
     }
 
     /// Takes what is new in news. What is refused leaves everything as it was, and does not keep the rest from being taken.
@@ -148,10 +149,10 @@ impl Fleet {
             taken.note(self.take_delegated(lines));
         }
         for notice in news.networks {
-            taken.note(self.take_networks(notice));
+            taken.note_said(self.take_networks(notice));
         }
         for notice in news.contacts {
-            taken.note(self.take_contact(notice));
+            taken.note_said(self.take_contact(notice));
         }
         taken
     }
@@ -215,12 +216,12 @@ impl Fleet {
         let before = match change.from {
             Some(from) => {
                 let known = known.filter(|known| known.head.serial == from);
-                Some(&known.ok_or(Refusal::Gap(serial))?.contents)
+                Some((&known.ok_or(Refusal::Gap(serial))?.contents, &**self.claims.members()))
             }
             None => None,
         };
-        let mut contents =
-            Contents::after(before, change).map_err(|why| Refusal::Contents { serial, why })?;
+        let refused = |why| Refusal::Contents { serial, why };
+        let (mut contents, members) = Contents::after(before, change).map_err(refused)?;
         if contents.digest() != head.contents {
             return Err(Refusal::NotSigned(serial));
         }
@@ -232,6 +233,9 @@ impl Fleet {
                 return Ok(false);
             }
         }
+        let mut claims = Claims::of(Arc::new(members));
+        contents.claim_contacts(&mut claims).map_err(refused)?;
+        self.claims = claims;
         self.document = Some(Arc::new(Document { signed, head, contents }));
         if !is_same {
             self.delegated.clear();
@@ -252,16 +256,22 @@ impl Fleet {
     /// itself.
     #[must_use]
     pub fn sites(&self) -> BTreeMap<&Name, Current<'_>> {
-        let names = self.document.iter().flat_map(|document| document.contents.sites().keys());
-        names.chain(self.added().map(Site::name)).filter_map(|name| Some((name, self.site(name)?))).collect()
+        let in_document = self.document.iter().flat_map(|document| document.contents.all());
+        // Of two of one name the later one counts.
+        let granted = self.delegated.sites().chain(in_document);
+        granted.map(|site| (site.name(), self.current(site))).collect()
     }
 
     /// One of them.
     #[must_use]
     pub fn site(&self, name: &Name) -> Option<Current<'_>> {
-        let granted = self.granted(name)?;
+        self.granted(name).map(|granted| self.current(granted))
+    }
+
+    fn current<'f>(&'f self, granted: Told<'f>) -> Current<'f> {
+        let name = granted.name();
         let mut member = Cow::Borrowed(granted.member.value());
-        if let Some(since) = self.revoked_by_delegate(name) {
+        if let Some(since) = self.delegated.revoked(name) {
             member.to_mut().revoked = Some(since);
         }
         if let Some(held) = self.networks.get(name) {
@@ -270,20 +280,21 @@ impl Fleet {
             member.address = held.notice.address;
         }
         let said = self.contacts.get(name).map(|held| &held.notice.contact);
-        Some(Current { member, contact: said.or(granted.contact.contact()) })
+        Current { member, contact: said.or(granted.contact.map(Line::value)) }
     }
 
     /// A site as administrators or a delegate have signed it.
-    fn granted(&self, name: &Name) -> Option<&Site> {
-        let in_document = self.document.as_ref().and_then(|document| document.contents.sites().get(name));
-        in_document.or_else(|| self.added().find(|site| site.name() == name))
+    fn granted(&self, name: &Name) -> Option<Told<'_>> {
+        let in_document = self.document.as_ref().and_then(|document| document.contents.told_of(name));
+        in_document.or_else(|| self.delegated.site(name))
     }
 
-    /// The sites that delegates have added to the document.
-    fn added(&self) -> impl Iterator<Item = &Site> {
-        self.delegated.values().filter_map(|allowed| match &allowed.effect {
-            Effect::Added(site) => Some(site),
-            Effect::Revoked { .. } => None,
-        })
+    /// Shares in memory what is the same in what another knows: for who has many in one process.
+    pub fn share(&mut self, other: &Fleet) {
+        let (Some(own), Some(others)) = (&mut self.document, &other.document) else { return };
+        if own.signed.digest() == others.signed.digest() {
+            Arc::make_mut(own).contents.share(&others.contents);
+            self.claims.share(other.claims.members());
+        }
     }
 }

@@ -1,10 +1,12 @@
 //! What sites say of themselves.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Fleet, Held};
 use crate::claims::Claims;
 use crate::key::VerifyingKey;
+use crate::line::Line;
 use crate::name::Name;
 use crate::news::Refusal;
 use crate::notice::{ContactNotice, NetworksNotice, Notice};
@@ -12,8 +14,8 @@ use crate::signed::Signed;
 use crate::site::{Member, check_networks};
 
 impl Fleet {
-    pub(super) fn take_contact(&mut self, signed: Signed<ContactNotice>) -> Result<bool, Refusal> {
-        let Some((notice, by)) = self.verify(&signed, &self.contacts)? else { return Ok(false) };
+    pub(super) fn take_contact(&mut self, signed: Signed<ContactNotice>) -> Result<Option<Name>, Refusal> {
+        let Some((notice, by)) = self.verify(&signed, &self.contacts)? else { return Ok(None) };
         let site = notice.site.clone();
         notice.contact.check(&site).map_err(|error| refused(&site, &error))?;
         let old = self.contacts.remove(&site);
@@ -21,14 +23,15 @@ impl Fleet {
             self.claims = self.all_claims();
         }
         let result = self.claims.add_contact(&site, &notice.contact);
-        self.keep(result.map_err(|error| refused(&site, &error)), |fleet, is_kept| {
+        let result = result.map(|()| site.clone()).map_err(|error| refused(&site, &error));
+        self.keep(result, |fleet, is_kept| {
             let held = if is_kept { Some(Held { signed, notice, by }) } else { old };
             fleet.contacts.extend(held.map(|held| (site, held)));
         })
     }
 
-    pub(super) fn take_networks(&mut self, signed: Signed<NetworksNotice>) -> Result<bool, Refusal> {
-        let Some((notice, by)) = self.verify(&signed, &self.networks)? else { return Ok(false) };
+    pub(super) fn take_networks(&mut self, signed: Signed<NetworksNotice>) -> Result<Option<Name>, Refusal> {
+        let Some((notice, by)) = self.verify(&signed, &self.networks)? else { return Ok(None) };
         let site = notice.site.clone();
         self.may_take(&notice)?;
         let old = self.networks.remove(&site);
@@ -36,7 +39,8 @@ impl Fleet {
             self.claims = self.all_claims();
         }
         let result = self.claims.add_networks(&site, &notice.networks);
-        self.keep(result.map_err(|error| refused(&site, &error)), |fleet, is_kept| {
+        let result = result.map(|()| site.clone()).map_err(|error| refused(&site, &error));
+        self.keep(result, |fleet, is_kept| {
             let held = if is_kept { Some(Held { signed, notice, by }) } else { old };
             fleet.networks.extend(held.map(|held| (site, held)));
         })
@@ -59,14 +63,14 @@ impl Fleet {
     /// Puts a notice where the old one was, or that back.
     fn keep(
         &mut self,
-        result: Result<(), Refusal>,
+        result: Result<Name, Refusal>,
         put: impl FnOnce(&mut Self, bool),
-    ) -> Result<bool, Refusal> {
+    ) -> Result<Option<Name>, Refusal> {
         put(self, result.is_ok());
         if result.is_err() {
             self.claims = self.all_claims();
         }
-        result.map(|()| true)
+        result.map(Some)
     }
 
     /// What a notice says, if a site has signed it and has said nothing later.
@@ -97,7 +101,7 @@ impl Fleet {
     /// A site that may say something.
     fn speaker(&self, name: &Name) -> Option<&Member> {
         let member = self.granted(name)?.member.value();
-        (!member.is_revoked() && self.revoked_by_delegate(name).is_none()).then_some(member)
+        (!member.is_revoked() && self.delegated.revoked(name).is_none()).then_some(member)
     }
 
     /// Refuses networks that a site may not take.
@@ -141,11 +145,13 @@ impl Fleet {
 
     /// What all sites have to themselves, and what they say they have.
     fn all_claims(&self) -> Claims {
-        let mut claims = Claims::default();
-        let document = self.document.iter().flat_map(|document| document.contents.sites().values());
-        for site in document.chain(self.added()) {
-            // Where two are the same, that was refused before.
-            let _ = claims.add(site.member.value(), site.contact.contact());
+        let mut claims = Claims::of(Arc::clone(self.claims.members()));
+        // Where two are the same, that was refused before.
+        if let Some(document) = &self.document {
+            let _ = document.contents.claim_contacts(&mut claims);
+        }
+        for site in self.delegated.sites() {
+            let _ = claims.add(site.member.value(), site.contact.map(Line::value));
         }
         for (site, held) in &self.networks {
             let _ = claims.add_networks(site, &held.notice.networks);

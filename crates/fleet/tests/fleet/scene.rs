@@ -96,7 +96,7 @@ impl Administrators {
 
 /// Takes news of which nothing is refused.
 pub(crate) fn take(fleet: &mut Fleet, news: News) -> bool {
-    let Taken { is_new, refused } = fleet.take(news);
+    let Taken { is_new, refused, .. } = fleet.take(news);
     assert_eq!(refused, []);
     is_new
 }

@@ -1,6 +1,8 @@
 //! What each member is told, and what not.
 
-use fleet::fleet::Notices;
+use fleet::desk::Desk;
+use fleet::exchange::Question;
+use fleet::fleet::{Notices, Old};
 use fleet::name::Name;
 use fleet::news::{Have, News};
 use fleet::settings::{Policy, Settings};
@@ -67,20 +69,49 @@ fn a_change_is_told_as_what_is_different() {
     }
     administrators.contents.remove(&name("bonn"));
     take(&mut whole, administrators.publish());
-    let first = whole.news_for(&name("kiel"), &kiel.have(), Some(&old), Notices::All);
+    let first = whole.news_for(
+        &name("kiel"),
+        &kiel.have(),
+        Some(Old { document: &old, different: None }),
+        Notices::All,
+    );
     take(&mut kiel, first);
     assert_eq!(kiel.have(), whole.have());
     let old = kiel.document().unwrap().clone();
     administrators.contents.put(site("s10", "spoke", 1000));
     take(&mut whole, administrators.publish());
-    let change = whole.news_for(&name("kiel"), &kiel.have(), Some(&old), Notices::All);
+    let change = whole.news_for(
+        &name("kiel"),
+        &kiel.have(),
+        Some(Old { document: &old, different: None }),
+        Notices::All,
+    );
     assert!(shown(&change).len() < 1500, "{} bytes", shown(&change).len());
     assert!(take(&mut kiel, change));
     assert_eq!(kiel.have(), whole.have());
     assert!(kiel.site(&name("bonn")).is_none());
     // Who knows all is told nothing.
-    let nothing = whole.news_for(&name("kiel"), &kiel.have(), Some(&old), Notices::After(&kiel.numbers()));
+    let nothing = whole.news_for(
+        &name("kiel"),
+        &kiel.have(),
+        Some(Old { document: &old, different: None }),
+        Notices::After(&kiel.numbers()),
+    );
     assert_eq!(nothing, News::default());
+}
+
+/// It would ask again at once, and be told the same.
+#[test]
+fn who_is_ahead_is_told_nothing_older_and_waits() {
+    let mut administrators = hub_and_two();
+    let behind = Desk::new(administrators.published(), 1);
+    let mut ahead = behind.fleet().clone();
+    administrators.contents.remove(&name("bonn"));
+    take(&mut ahead, administrators.publish());
+    let since = behind.answer(&name("kiel"), &Question { have: ahead.have(), since: None }, false).unwrap();
+    assert_eq!(since.news, News::default());
+    let question = Question { have: ahead.have(), since: Some(since.since) };
+    assert_eq!(behind.answer(&name("kiel"), &question, false), None);
 }
 
 #[test]
@@ -92,7 +123,8 @@ fn a_change_of_something_else_is_refused_and_the_whole_taken() {
     take(&mut whole, administrators.publish());
     let mut late = administrators.newcomer();
     let have = Have { authority: 1, serial: Some(old.head.serial), delegated: None };
-    let news = whole.news_for(&name("kiel"), &have, Some(&old), Notices::All);
+    let news =
+        whole.news_for(&name("kiel"), &have, Some(Old { document: &old, different: None }), Notices::All);
     assert_eq!(refusal(&mut late, news), "document 2 is told as a change of one that is not known here");
     take(&mut late, told(&whole, "kiel"));
     assert_eq!(late.have(), whole.have());
@@ -114,7 +146,12 @@ fn a_new_tunnel_brings_what_was_withheld() {
     administrators.contents.set_settings(Settings { policy: mesh(), ..Settings::default() });
     take(&mut whole, administrators.publish());
     let nobody = std::collections::BTreeSet::new();
-    let news = whole.news_for(&name("kiel"), &kiel.have(), Some(&old), Notices::Of(&nobody));
+    let news = whole.news_for(
+        &name("kiel"),
+        &kiel.have(),
+        Some(Old { document: &old, different: None }),
+        Notices::Of(&nobody),
+    );
     take(&mut kiel, news);
     assert_eq!(hops(&kiel)["bonn"].as_deref(), Some("2001:db8:21::/64"));
 }
