@@ -1,6 +1,7 @@
 //! Stories of a fleet: what its members take, and from whom.
 
 mod agents;
+mod compromised;
 mod convergence;
 mod delegates;
 mod documents;
