@@ -2,9 +2,11 @@
 
 mod attacks;
 mod backups;
+mod cluster;
 mod enrolling;
 mod faults;
 mod http;
+mod judge;
 mod oidc;
 mod publishing;
 mod scene;
