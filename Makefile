@@ -110,6 +110,13 @@ test-full: lab ## the same tests at full length, with floods and speed, on the r
 	@scripts/setup lab test
 	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 scripts/run-tests
 
+# Options of the simulation of a fleet
+FLEET ?=
+.PHONY: fleet-figures
+fleet-figures: ## fleets in virtual time: what sites and controllers need
+	@scripts/setup build
+	cargo run --release $(LOCKED) --package fleet-simulation -- $(FLEET)
+
 # Seconds of `make soak`
 SOAK ?= 3600
 .PHONY: soak
