@@ -1,7 +1,7 @@
 //! Where questions are answered: at a controller, and at each agent for its peers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::document::{Document, Serial};
 use crate::exchange::{Answer, Cursor, Question};
@@ -31,8 +31,8 @@ pub struct Desk {
 #[derive(Debug, Clone)]
 struct Remembered {
     document: Arc<Document>,
-    /// All sites that are different since. Of an agent, which is asked by few, they are looked for when it is asked.
-    different: Option<BTreeSet<Name>>,
+    /// The sites that are different in the newest: they are looked for among all when the first asks who has this one.
+    different: OnceLock<BTreeSet<Name>>,
 }
 
 impl Desk {
@@ -91,12 +91,10 @@ impl Desk {
     }
 
     fn remember(&mut self, document: Arc<Document>) {
-        let Some(newest) = self.fleet.document() else { return };
-        let different = (!self.is_agent).then(|| newest.contents.different_from(&document.contents));
-        for old in self.old.iter_mut().filter_map(|old| old.different.as_mut()) {
-            old.extend(different.iter().flatten().cloned());
+        for old in &mut self.old {
+            old.different.take();
         }
-        self.old.push_back(Remembered { document, different });
+        self.old.push_back(Remembered { document, different: OnceLock::new() });
         if self.old.len() > if self.is_agent { OF_AGENT } else { DOCUMENTS } {
             self.old.pop_front();
         }
@@ -145,7 +143,10 @@ impl Desk {
 
     /// A document that is remembered.
     fn document(&self, serial: Serial) -> Option<Old<'_>> {
-        let old = self.old.iter().find(|old| old.document.head.serial == serial)?;
-        Some(Old { document: &old.document, different: old.different.as_ref() })
+        let Remembered { document, different } =
+            self.old.iter().find(|old| old.document.head.serial == serial)?;
+        let newest = &self.fleet.document()?.contents;
+        let different = different.get_or_init(|| newest.different_from(&document.contents));
+        Some(Old { document, different: Some(different) })
     }
 }
