@@ -406,12 +406,12 @@ mod tests {
             stream.write_all(b"GET /metrics HTTP/1.1\r\nX: ").unwrap();
         }
         let began = Instant::now();
-        let mut answers = 0;
-        while began.elapsed() < FRESH / 2 {
+        for _ in 0..20 {
             assert!(exchange(address, "GET /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 200"));
-            answers += 1;
         }
-        assert!(answers > asked.load(Relaxed), "{answers} {asked:?}");
+        // However long that took.
+        let most = began.elapsed().div_duration_f64(FRESH) as usize + 2;
+        assert!(asked.load(Relaxed) <= most, "{most} {asked:?}");
     }
 
     /// A status names addresses and keys: none of these is a metric.
