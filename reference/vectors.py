@@ -250,6 +250,7 @@ def offer(given):
         (11, "switch", lambda v: struct.pack(">q", v)),
         (12, "rewrite", lambda _: b""),
         (13, "shape", lambda v: struct.pack(">BI", v["kind"], v["rate"])),
+        (14, "turn", u64),
     ]
     payload = b""
     for kind, name, encode in items:

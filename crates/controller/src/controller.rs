@@ -21,6 +21,7 @@ use crate::error::Error;
 use crate::heard::{Ear, Hearing};
 use crate::load::{self, Loaded, Part};
 use crate::records::What;
+use crate::turn_marks::Turns;
 use crate::waiting::{Concerned, Waiting};
 use crate::{log, records};
 
@@ -51,6 +52,7 @@ struct Shared<S> {
     turn: Mutex<()>,
     /// When it was looked for invitations that have expired.
     looked: StdMutex<Option<Instant>>,
+    turns: Turns,
 }
 
 /// Figures about a controller.
@@ -88,6 +90,7 @@ impl<S: Store> Controller<S> {
             ear: Ear::new(),
             turn: Mutex::default(),
             looked: StdMutex::default(),
+            turns: Turns::default(),
         };
         Ok(Controller { shared: Arc::new(shared) })
     }
@@ -123,6 +126,16 @@ impl<S: Store> Controller<S> {
             *looked = Some(Instant::now());
         }
         may
+    }
+
+    /// How far the store was followed.
+    pub(crate) fn followed(&self) -> watch::Receiver<u64> {
+        self.shared.followed.subscribe()
+    }
+
+    /// Of sites with two gateways.
+    pub(crate) fn turns(&self) -> &Turns {
+        &self.shared.turns
     }
 
     /// What is known here: late by what has not come from the store yet.
@@ -225,6 +238,7 @@ impl<S: Store> Controller<S> {
                         *desk = loaded.desk;
                         self.shared.waiting.ring(desk.fleet(), &Concerned::All);
                     }
+                    self.shared.turns.note_all(revision.number());
                     self.shared.followed.send_replace(revision.number());
                     return revision.number();
                 }
@@ -241,6 +255,10 @@ impl<S: Store> Controller<S> {
             Change::Put(entry) => Some(entry),
             Change::Deleted(_) => None,
         });
+        for change in &changes.changes {
+            let (Change::Put(Entry { key, .. }) | Change::Deleted(key)) = change;
+            self.shared.turns.note(key, changes.revision.number());
+        }
         // Who may sign comes before what they have signed, and that before what goes with it: the order of their keys.
         let mut news = Vec::new();
         for entry in put {
@@ -295,7 +313,8 @@ impl<S: Store> Controller<S> {
     pub async fn answer(&self, who: &Name, question: &Question, wait: Duration) -> Answer {
         let until = Instant::now() + wait;
         self.shared.ear.note(who, question.have.serial);
-        let waiter = self.shared.waiting.enter(who);
+        let has_two = self.desk().fleet().site(who).is_some_and(|site| site.member.standby.is_some());
+        let waiter = self.shared.waiting.enter(who, if has_two { 2 } else { 1 });
         loop {
             let is_late = Instant::now() >= until || waiter.is_over();
             // Of who asks once there is no need to know how long it took.

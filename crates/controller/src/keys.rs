@@ -66,6 +66,14 @@ pub(crate) fn networks(site: &Name) -> Key {
     key(format!("fleet/networks/{site}"))
 }
 
+/// Below which the turns of sites with two gateways are.
+pub(crate) const TURN: &str = "fleet/turn/";
+
+/// Whose turn it is at a site with two gateways.
+pub(crate) fn turn(site: &Name) -> Key {
+    key(format!("{TURN}{site}"))
+}
+
 /// What a delegate has allowed with a document.
 pub(crate) fn delegated(serial: Serial, digest: &Digest) -> Key {
     key(format!("fleet/delegated/{:020}/{}", serial.0, digest.hex()))

@@ -10,6 +10,7 @@
 //! | `load`, `controller`, `waiting` | a fleet read from the store, followed, told to agents that wait |
 //! | `publish` | what takes effect: documents, what delegates allow, what sites say of themselves |
 //! | `enrol` | invitations and applications |
+//! | `turns`, `turn_marks` | whose turn it is, of the two gateways of a site |
 //! | `access`, `log` | who may ask; what was done, each record with the digest of the one before |
 //! | `oidc` | people who log in at an identity provider |
 //! | `backup`, `preview`, `past` | all of it as one text; what a change would do; what it did |
@@ -47,6 +48,8 @@ mod preview;
 mod publish;
 mod records;
 pub mod rules;
+mod turn_marks;
+mod turns;
 mod waiting;
 
 pub use backup::{backup, restore};

@@ -8,10 +8,11 @@ use fleet::fleet::Fleet;
 use fleet::name::Name;
 use tokio::sync::Notify;
 
-/// Those that wait, one question of each site: a later one takes the place of the one before.
+/// Those that wait, one question of each gateway of a site: a later one takes the place of the one before.
 #[derive(Debug, Default)]
 pub(crate) struct Waiting {
-    sites: Mutex<BTreeMap<Name, Arc<Bell>>>,
+    /// Of each site that has some; the earliest first.
+    sites: Mutex<BTreeMap<Name, Vec<Arc<Bell>>>>,
     rung: AtomicU64,
 }
 
@@ -50,14 +51,18 @@ impl Concerned {
 }
 
 impl Waiting {
-    /// A place for a question of a site.
-    pub(crate) fn enter(&self, site: &Name) -> Waiter<'_> {
+    /// A place for a question of a site that has so many gateways.
+    pub(crate) fn enter(&self, site: &Name, gateways: usize) -> Waiter<'_> {
         let bell = Arc::new(Bell::default());
-        let before = self.all().insert(site.clone(), Arc::clone(&bell));
-        if let Some(before) = before {
+        let mut all = self.all();
+        let bells = all.entry(site.clone()).or_default();
+        bells.push(Arc::clone(&bell));
+        let too_many = bells.len().saturating_sub(gateways);
+        for before in bells.drain(..too_many) {
             before.is_over.store(true, Ordering::Relaxed);
             before.notify.notify_one();
         }
+        drop(all);
         Waiter { waiting: self, site: site.clone(), bell }
     }
 
@@ -68,16 +73,18 @@ impl Waiting {
             bell.notify.notify_one();
         };
         let all = self.all();
-        let Concerned::Around(names) = concerned else { return all.values().for_each(|bell| ring(bell)) };
+        let Concerned::Around(names) = concerned else {
+            return all.values().flatten().for_each(|bell| ring(bell));
+        };
         let Some(policy) = fleet.settings().map(|settings| &settings.policy) else { return };
         let about: Vec<_> = names.iter().filter_map(|name| fleet.site(name)).collect();
-        for (name, bell) in &*all {
+        for (name, bells) in &*all {
             let is_concerned = names.contains(name)
                 || fleet
                     .site(name)
                     .is_some_and(|site| about.iter().any(|other| policy.links(&site.member, &other.member)));
             if is_concerned {
-                ring(bell);
+                bells.iter().for_each(|bell| ring(bell));
             }
         }
     }
@@ -89,10 +96,10 @@ impl Waiting {
 
     /// How many wait, and how often one was woken.
     pub(crate) fn figures(&self) -> (usize, u64) {
-        (self.all().len(), self.rung.load(Ordering::Relaxed))
+        (self.all().values().map(Vec::len).sum(), self.rung.load(Ordering::Relaxed))
     }
 
-    fn all(&self) -> MutexGuard<'_, BTreeMap<Name, Arc<Bell>>> {
+    fn all(&self) -> MutexGuard<'_, BTreeMap<Name, Vec<Arc<Bell>>>> {
         self.sites.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -112,7 +119,9 @@ impl Waiter<'_> {
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
         let mut all = self.waiting.all();
-        if all.get(&self.site).is_some_and(|bell| Arc::ptr_eq(bell, &self.bell)) {
+        let Some(bells) = all.get_mut(&self.site) else { return };
+        bells.retain(|bell| !Arc::ptr_eq(bell, &self.bell));
+        if bells.is_empty() {
             all.remove(&self.site);
         }
     }

@@ -42,5 +42,6 @@ mod shared;
 pub mod signed;
 pub mod signpost;
 pub mod site;
+pub mod standby;
 
 pub use claims::Collision;

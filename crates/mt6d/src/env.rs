@@ -29,6 +29,8 @@ pub(crate) struct Identity {
     pub(crate) hardware_aes: bool,
     pub(crate) addresses: Vec<IpAddr>,
     pub(crate) rekey_after: Duration,
+    /// The node's turn, if it takes turns with another of the same key.
+    pub(crate) turn: Option<u64>,
 }
 
 impl Identity {

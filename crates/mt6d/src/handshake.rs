@@ -45,6 +45,9 @@ pub(crate) struct Parties<'a> {
     pub(crate) pair: &'a PairKeys,
 }
 
+/// Bytes of an answer beside its offer: an ephemeral key, and the tag.
+pub(crate) const ANSWER: usize = 32 + 16;
+
 /// A handshake of ours that waits for its answer.
 pub(crate) struct InitiatorState(HandshakeState);
 

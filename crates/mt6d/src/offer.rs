@@ -52,6 +52,8 @@ pub(crate) struct Offer {
     /// The sender replaces addresses, if the receiver does.
     pub(crate) rewrite: bool,
     pub(crate) shape: Shape,
+    /// Of a node that takes turns with another of the same key: its turn.
+    pub(crate) turn: Option<u64>,
 }
 
 /// A payload that is not one: an item is cut short or has a value out of its range.
@@ -72,6 +74,7 @@ mod item {
     pub(super) const SWITCH: u8 = 11;
     pub(super) const REWRITE: u8 = 12;
     pub(super) const SHAPE: u8 = 13;
+    pub(super) const TURN: u8 = 14;
 }
 
 /// What the first byte of a shape says.
@@ -128,6 +131,9 @@ impl Offer {
                 put(item::SHAPE, &[&[shape_kind::CONSTANT], rate.bytes().to_be_bytes().as_slice()].concat());
             }
         }
+        if let Some(turn) = self.turn {
+            put(item::TURN, &turn.to_be_bytes());
+        }
         out
     }
 
@@ -146,6 +152,7 @@ impl Offer {
             switch: None,
             rewrite: false,
             shape: Shape::None,
+            turn: None,
         };
         while let Some((head, rest)) = bytes.split_first_chunk::<3>() {
             let length = usize::from(u16::from_be_bytes([head[1], head[2]]));
@@ -183,6 +190,7 @@ impl Offer {
                 item::SWITCH => offer.switch = Some(i64::from_be_bytes(fixed(value)?)),
                 item::REWRITE => offer.rewrite = fixed(value).map(|[]: [u8; 0]| true)?,
                 item::SHAPE => offer.shape = shape(value)?,
+                item::TURN => offer.turn = Some(u64::from_be_bytes(fixed(value)?)),
                 _ => {}
             }
         }
@@ -216,11 +224,12 @@ fn prefix(value: &[u8]) -> Result<Ipv6Net, Malformed> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn offer() -> Offer {
+    /// With all items.
+    pub(crate) fn offer() -> Offer {
         Offer {
             unix_ms: Some(1_700_000_000_000),
             aes: true,
@@ -235,6 +244,7 @@ mod tests {
             switch: Some(90_000),
             rewrite: true,
             shape: Shape::Constant(Rate::LEAST),
+            turn: Some(7),
         }
     }
 

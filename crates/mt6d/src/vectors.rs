@@ -372,6 +372,7 @@ fn smallest_offer() -> Offer {
         switch: None,
         rewrite: false,
         shape: Shape::None,
+        turn: None,
     }
 }
 
@@ -403,7 +404,8 @@ fn offers() -> Vec<Value> {
     let rewrite = Offer { rewrite: true, ..first_offer() };
     let shape = Offer { shape: Shape::Constant(Rate::LEAST), ..first_offer() };
     let adaptive = Offer { shape: Shape::Adaptive(Daily::default()), ..first_offer() };
-    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape, adaptive]
+    let turn = Offer { turn: Some(1_800_000_001), ..answering_offer() };
+    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape, adaptive, turn]
         .map(|offer| {
             assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
             case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
@@ -430,6 +432,7 @@ fn stated(offer: &Offer) -> Value {
             Shape::Adaptive(_) => json!({ "kind": 1, "rate": 0 }),
             Shape::Constant(rate) => json!({ "kind": 2, "rate": rate.bytes() }),
         },
+        "turn": offer.turn,
     })
 }
 

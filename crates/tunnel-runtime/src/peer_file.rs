@@ -27,6 +27,8 @@ struct Peer {
     used: [u64; 3],
     clock_offset_ms: Option<i64>,
     hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
+    #[serde(default)]
+    turn: u64,
 }
 
 /// What was read from the file, and the thread that writes it: with many peers that is more than packets can wait for.
@@ -56,9 +58,9 @@ impl PeerFile {
             Err(_) => File::default(),
         };
         let peers = file.peers.iter().filter_map(|(key, p)| {
-            let Peer { accepted, used, clock_offset_ms, hop_prefix } = *p;
+            let Peer { accepted, used, clock_offset_ms, hop_prefix, turn } = *p;
             let (accepted, used) = (accepted.map(Epoch), used.map(Epoch));
-            Some((pair(key, own)?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix }))
+            Some((pair(key, own)?, PeerMemory { accepted, used, clock_offset_ms, hop_prefix, turn }))
         });
         let (peers, saved_ms) = (peers.collect(), file.saved_unix_ms);
         let (writer, snapshots) = mpsc::channel();
@@ -115,9 +117,12 @@ fn write_all(path: &Path, mut file: File, snapshots: &mpsc::Receiver<Snapshot>) 
         for Snapshot { peers, unix_ms } in std::iter::once(first).chain(snapshots.try_iter()) {
             file.saved_unix_ms = unix_ms;
             file.peers.extend(peers.into_iter().map(|(key, p)| {
-                let PeerMemory { accepted, used, clock_offset_ms, hop_prefix } = p;
+                let PeerMemory { accepted, used, clock_offset_ms, hop_prefix, turn } = p;
                 let (accepted, used) = (accepted.map(|epoch| epoch.0), used.map(|epoch| epoch.0));
-                (format!("{} {}", key.own, key.peer), Peer { accepted, used, clock_offset_ms, hop_prefix })
+                (
+                    format!("{} {}", key.own, key.peer),
+                    Peer { accepted, used, clock_offset_ms, hop_prefix, turn },
+                )
             }));
         }
         if file.peers.is_empty() {

@@ -7,9 +7,13 @@ use axum::extract::rejection::{JsonRejection, QueryRejection};
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
 use axum::{Extension, response::IntoResponse};
+use fleet::authority::NetworkId;
 use fleet::enrolment::{Application, Status};
 use fleet::exchange::{FromController, ToController};
+use fleet::key::{Digest, VerifyingKey};
+use fleet::name::Name;
 use fleet::signed::Signed;
+use fleet::standby::{FromRegister, ToRegister};
 use serde::Deserialize;
 use store::Store;
 use tracing::warn;
@@ -53,21 +57,8 @@ async fn sync_inner<S: Store>(
 ) -> Result<Json<FromController>, Failed> {
     let signed = &request.asking;
     let asking = signed.read().map_err(|error| Error::Refused(error.to_string()))?;
-    if asking.certificate != site.certificate {
-        return Err(Failed::Forbidden("the question is for another controller".to_owned()));
-    }
-    if !site.challenges.is_good(&asking.challenge) {
-        return Err(Failed::Unbound(site.challenges.give()));
-    }
-    let identity = {
-        let desk = site.controller.desk();
-        let fleet = desk.fleet();
-        let known = fleet.site(&asking.site).filter(|_| asking.network == fleet.network());
-        known.map(|known| known.member.identity)
-    };
-    if !identity.is_some_and(|identity| signed.is_signed_by(identity)) {
-        return Err(Failed::Forbidden("no site of this fleet has signed the question".to_owned()));
-    }
+    let bound = (asking.certificate, asking.challenge.as_str());
+    recognize(site, bound, (asking.network, &asking.site), |key| signed.is_signed_by(key))?;
     match site.controller.hear(&asking.site, request.news).await {
         // What it may not say does not keep it from hearing.
         Err(Error::Refused(why)) => warn!("{}: {why}", asking.site),
@@ -76,6 +67,63 @@ async fn sync_inner<S: Store>(
     let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
     let answer = site.controller.answer(&asking.site, &asking.question, wait).await;
     Ok(Json(FromController { answer, challenge: site.challenges.give() }))
+}
+
+/// Whose turn it is, of a site's two gateways.
+pub(super) async fn turn<S: Store>(
+    State(site): State<Shared<S>>,
+    Extension(place): Extension<Place>,
+    wait: Result<Query<Wait>, QueryRejection>,
+    request: Result<Json<ToRegister>, JsonRejection>,
+) -> Result<Json<FromRegister>, Failed> {
+    if site.strangers.is_over(place) {
+        return Err(Failed::Often);
+    }
+    let answer = turn_inner(&site, wait?.0.wait, &request?.0).await;
+    let is_refused =
+        |failed: &Failed| !matches!(failed, Failed::Not(Error::Unavailable(_)) | Failed::Unbound(_));
+    if answer.as_ref().is_err_and(is_refused) {
+        site.strangers.note(place);
+    }
+    answer
+}
+
+async fn turn_inner<S: Store>(
+    site: &Shared<S>,
+    wait: u64,
+    signed: &ToRegister,
+) -> Result<Json<FromRegister>, Failed> {
+    let wishing = signed.read().map_err(|error| Error::Refused(error.to_string()))?;
+    let bound = (wishing.certificate, wishing.challenge.as_str());
+    recognize(site, bound, (wishing.network, &wishing.site), |key| signed.is_signed_by(key))?;
+    let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
+    let registered = site.controller.turn(&wishing.site, wishing.wish, wait).await?;
+    Ok(Json(FromRegister { registered, challenge: site.challenges.give() }))
+}
+
+/// Sees that a question is for this controller, was made lately, and is a site's own.
+fn recognize<S: Store>(
+    site: &Shared<S>,
+    (certificate, challenge): (Digest, &str),
+    (network, who): (NetworkId, &Name),
+    is_signed_by: impl Fn(VerifyingKey) -> bool,
+) -> Result<(), Failed> {
+    if certificate != site.certificate {
+        return Err(Failed::Forbidden("the question is for another controller".to_owned()));
+    }
+    if !site.challenges.is_good(challenge) {
+        return Err(Failed::Unbound(site.challenges.give()));
+    }
+    let identity = {
+        let desk = site.controller.desk();
+        let fleet = desk.fleet();
+        let known = fleet.site(who).filter(|_| network == fleet.network());
+        known.map(|known| known.member.identity)
+    };
+    match identity.is_some_and(is_signed_by) {
+        true => Ok(()),
+        false => Err(Failed::Forbidden("no site of this fleet has signed the question".to_owned())),
+    }
 }
 
 /// A site applies.

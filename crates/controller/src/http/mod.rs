@@ -105,6 +105,7 @@ impl Interface {
 fn router<S: Store>(site: Shared<S>) -> Router {
     let strangers = Router::new()
         .route("/v1/sync", post(agents::sync::<S>))
+        .route("/v1/turn", post(agents::turn::<S>))
         .route("/v1/enrol", post(agents::enrol::<S>))
         .route("/v1/enrol/{id}", get(agents::status::<S>))
         .route("/v1/login", get(login::begin::<S>))

@@ -10,6 +10,7 @@ mod judge;
 mod oidc;
 mod publishing;
 mod scene;
+mod turns;
 mod waiting;
 
 #[path = "../provider/mod.rs"]

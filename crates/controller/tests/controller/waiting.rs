@@ -5,6 +5,7 @@ use std::time::Duration;
 use controller::Controller;
 use fleet::exchange::{Answer, Question};
 use fleet::news::News;
+use fleet::site::{Member, Site};
 use store::Memory;
 use tokio::task::JoinHandle;
 
@@ -57,6 +58,33 @@ async fn one_is_answered_when_something_is_new_or_late() {
     assert_eq!(one.figures().waiting, 1);
     second.abort();
     until(|| one.figures().waiting == 0).await;
+}
+
+/// They have one name, and neither is in the other's way.
+#[tokio::test(start_paused = true)]
+async fn both_gateways_of_a_site_wait_beside_each_other() {
+    let one = network(&Memory::new()).await;
+    publish(&one, |contents| {
+        let member = Member { standby: Some(name("pair")), ..member("kiel", 2) };
+        contents.put(Site::new(member, contact(2)));
+    })
+    .await
+    .unwrap();
+    let heard = has_heard(&one).await;
+    let first = wait(&one, "kiel", heard);
+    until(|| one.figures().waiting == 1).await;
+    let second = wait(&one, "kiel", heard);
+    until(|| one.figures().waiting == 2).await;
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!first.is_finished() && !second.is_finished());
+    // A third question takes the place of the first one.
+    let third = wait(&one, "kiel", heard);
+    assert_eq!(first.await.unwrap().news, News::default());
+    assert_eq!(one.figures().waiting, 2);
+    publish(&one, |contents| contents.put(site("ulm", 9))).await.unwrap();
+    for waits in [second, third] {
+        assert!(waits.await.unwrap().news.document.is_some());
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -32,6 +32,7 @@ use crate::plan::Plan;
 use crate::signed::Signed;
 use crate::signpost::{self, Signpost};
 use crate::site::Contact;
+use crate::standby::{Wish, Wishing};
 use given::Given;
 use sources::{Failing, Random, Sources};
 
@@ -100,6 +101,25 @@ impl Asker {
     #[must_use]
     pub fn new(network: NetworkId, site: Name, identity: SigningKey) -> Self {
         Asker { network, site, identity: Arc::new(identity) }
+    }
+
+    /// What it signs with.
+    #[must_use]
+    pub fn identity(&self) -> Arc<SigningKey> {
+        Arc::clone(&self.identity)
+    }
+
+    /// The network that it is a member of.
+    #[must_use]
+    pub fn network(&self) -> NetworkId {
+        self.network
+    }
+
+    /// A wish as a controller wants it, which has this certificate and has given out this challenge.
+    #[must_use]
+    pub fn wishing(&self, wish: Wish, certificate: Digest, challenge: String) -> Signed<Wishing> {
+        let (network, site) = (self.network, self.site.clone());
+        Signed::new(&Wishing { network, site, certificate, challenge, wish }, [&*self.identity])
     }
 
     /// A question as a controller wants it, which has this certificate and has given out this challenge.
@@ -382,6 +402,13 @@ impl Agent {
 
     fn line_of(&self, id: RequestId) -> Option<usize> {
         self.lines.iter().position(|line| line.asked.as_ref().is_some_and(|asked| asked.id == id))
+    }
+
+    /// The controllers, as far as is known: those inside of the tunnels first.
+    #[must_use]
+    pub fn controllers(&self) -> Vec<Source> {
+        let [inside, outside] = sources::controllers(self.desk.fleet());
+        [inside, outside, self.found.clone()].concat()
     }
 
     /// Who asks controllers for it.

@@ -11,5 +11,6 @@ mod plans;
 mod refused;
 mod scene;
 mod signposts;
+mod standby;
 mod views;
 mod world;

@@ -94,6 +94,7 @@ impl Node {
             hardware_aes: config.hardware_aes,
             addresses: config.addresses,
             rekey_after: config.rekey_after,
+            turn: None,
         };
         let mut node = Node {
             own,
@@ -212,6 +213,12 @@ impl Node {
         self.gone = gone;
         self.route();
         Ok(())
+    }
+
+    /// The node takes turns with another that has the same key, and this is its turn: peers that have a session of a later one
+    /// begin none with it. To be called before the node has a prefix; `None` if it is the only one.
+    pub fn take_turn(&mut self, turn: Option<u64>) {
+        self.own.turn = turn;
     }
 
     /// The node is at another hopping prefix from now on.

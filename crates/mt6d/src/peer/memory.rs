@@ -16,6 +16,8 @@ pub struct PeerMemory {
     pub clock_offset_ms: Option<i64>,
     /// The hopping prefix that it was last seen in, where that is not the configured one: behind the latter.
     pub hop_prefix: Option<(Ipv6Net, Ipv6Net)>,
+    /// The peer's last turn: nothing is begun with one of an earlier.
+    pub turn: u64,
 }
 
 /// Changes of the clock's offset by less are not worth remembering, in milliseconds.

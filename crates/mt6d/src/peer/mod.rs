@@ -336,8 +336,14 @@ impl Peer {
         if good { Ok(()) } else { Err(DropReason::HandshakeFailed) }
     }
 
-    /// A session is confirmed. To `L` that is the choice: all others make way but those that may yet be confirmed.
+    /// A session is confirmed. To `L` that is the choice: all others make way but those that may yet be confirmed. At both
+    /// ends those make way that are of an earlier turn of the peer's.
     fn settle(&mut self, id: SessionId, now: Time) {
+        let Some(session) = self.session(id) else { return };
+        let (turn, pairing) = (session.terms.turn, session.pairing);
+        if turn.is_some_and(|turn| self.is_over(turn, pairing)) {
+            return self.session(id).into_iter().for_each(|session| session.retire(now));
+        }
         let chooses = self.chooses();
         for session in &mut self.sessions {
             if session.id == id {
@@ -346,11 +352,17 @@ impl Peer {
                 self.clock = learned.clock.or(self.clock);
                 self.settled = session.pairing;
                 let pairing = self.pairings.iter_mut().find(|pairing| pairing.id == session.pairing);
-                if let Some((pairing, at)) = pairing.zip(learned.accepted) {
-                    pairing.accepted[at.tier as usize] = at.epoch;
+                if let Some(pairing) = pairing {
+                    pairing.turn = pairing.turn.max(turn.unwrap_or_default());
+                    if let Some(at) = learned.accepted {
+                        pairing.accepted[at.tier as usize] = at.epoch;
+                    }
                 }
                 self.handshakes += u64::from(!std::mem::replace(&mut session.counted, true));
-            } else if chooses && !matches!(session.phase, Phase::Responding | Phase::Unconfirmed { .. }) {
+            } else if (chooses
+                || turn.is_some_and(|turn| session.terms.turn.is_some_and(|other| other < turn)))
+                && !matches!(session.phase, Phase::Responding | Phase::Unconfirmed { .. })
+            {
                 session.retire(now);
             }
         }
@@ -358,6 +370,11 @@ impl Peer {
         self.met();
         self.wanted = now;
         self.silent = false;
+    }
+
+    /// Whether the peer has begun another turn since this one.
+    fn is_over(&self, turn: u64, pairing: PairingId) -> bool {
+        self.pairing(pairing).is_some_and(|pairing| turn < pairing.turn)
     }
 
     /// An endpoint is open.
@@ -575,6 +592,7 @@ impl Peer {
             observed: None,
             switch: None,
             rewrite: self.config.rewrite,
+            turn: env.own.turn,
         }
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Pairing {
     pub(super) accepted: [Epoch; Tier::ALL.len()],
     /// Of those that were sent.
     pub(super) used: [Epoch; Tier::ALL.len()],
+    /// The peer's last turn.
+    pub(super) turn: u64,
     /// Since when nonces of first messages are known, if there may be some that were made before.
     pub(super) knows_since: Option<Time>,
     /// What the node remembers already.
@@ -60,6 +62,7 @@ impl Pairing {
             keys,
             accepted: Default::default(),
             used: Default::default(),
+            turn: 0,
             knows_since: None,
             remembered: PeerMemory::default(),
         })

@@ -44,10 +44,15 @@ impl Peer {
         for wanted in pairings {
             let Wanted::New(mut pairing) = wanted else { continue };
             // What was never accepted nor used by these keys is not taken from others.
-            let none =
-                || PeerMemory { accepted: Default::default(), used: Default::default(), ..known.clone() };
+            let none = || PeerMemory {
+                accepted: Default::default(),
+                used: Default::default(),
+                turn: 0,
+                ..known.clone()
+            };
             pairing.remembered = memory.get(&pairing.public).cloned().unwrap_or_else(none);
             (pairing.accepted, pairing.used) = (pairing.remembered.accepted, pairing.remembered.used);
+            pairing.turn = pairing.remembered.turn;
             pairing.knows_since = known.clock_offset_ms.is_some().then_some(now);
             self.add_pairing(*pairing);
         }
@@ -82,6 +87,7 @@ impl Peer {
                     self.tried.clear();
                     if let Some(known) = gone.get(&pairing.public) {
                         (pairing.accepted, pairing.used) = (known.accepted, known.used);
+                        pairing.turn = known.turn;
                     }
                     self.add_pairing(*pairing);
                     self.better = now;
@@ -207,6 +213,7 @@ impl Peer {
             clock_offset_ms: self.clock_offset(now),
             hop_prefix: (self.remote_prefix != self.config.hop_prefix)
                 .then_some((self.config.hop_prefix, self.remote_prefix)),
+            turn: pairing.turn,
         }
     }
 

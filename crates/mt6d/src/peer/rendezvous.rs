@@ -25,7 +25,7 @@ use crate::time::Now;
 use rand_chacha::rand_core::Rng;
 
 /// Sizes of first messages, in bytes: the smallest leaves room for an answer with all items.
-const SIZES: std::ops::RangeInclusive<u64> = 200..=1200;
+const SIZES: std::ops::RangeInclusive<u64> = 216..=1200;
 /// How long what told of the peer's clock was on its way, where nobody measured that: no longer than an answer may be.
 const LONGEST_DELAY: u64 = ANSWER_WITHIN.as_millis() as u64;
 /// First messages of ours that the peer may name.
@@ -203,6 +203,9 @@ impl Peer {
         let (offer, answering) =
             handshake::receive(&pairing.parties(), &occasion, noise, env.host.fresh()).map_err(failure)?;
         pairing.listeners.remember(at, ephemeral);
+        if offer.turn.is_some_and(|turn| turn < pairing.turn) {
+            return Err(DropReason::HandshakeOld);
+        }
         let first =
             VerifiedFirst { pairing: id, at, claim, seen, ephemeral, size: datagram.len(), offer, answering };
         self.answer(first, received, env)
@@ -253,6 +256,7 @@ impl Peer {
         ours.unix_ms = Some(env.now.unix_ms);
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
         let keys = &self.pairing(pairing).ok_or(DropReason::Stale)?.keys;
+        fit(&mut ours, size);
         let (answer, secret) = answering.answer(&ours);
         let least = (answer.len() + envelope::OVERHEAD) as u64;
         let size = env.host.random(least.min(size as u64)..=size as u64) as usize;
@@ -294,6 +298,9 @@ impl Peer {
             return Err(DropReason::HandshakeLate);
         }
         let (theirs, secret) = pending.finish(message).map_err(failure)?;
+        if theirs.turn.is_some_and(|turn| self.is_over(turn, pairing)) {
+            return Err(DropReason::HandshakeOld);
+        }
         // Both ends see each other where they are, or were told that the path translates.
         let inside = theirs.hop_prefix.ok_or(DropReason::HandshakeFailed)?;
         if !self.config.translated && (inside != asked || theirs.observed != Some(env.own.hop_prefix)) {
@@ -368,6 +375,7 @@ impl Peer {
                 && theirs.rewrite
                 && roomy(env.own.hop_prefix)
                 && roomy(remote_prefix),
+            turn: theirs.turn,
         }
     }
 }
@@ -391,6 +399,18 @@ fn clock(unix_ms: u64, delay_ms: u64, now: Now) -> Option<PeerClock> {
     Some(PeerClock { ahead_ms, delay_ms })
 }
 
+/// An answer is not longer than the first message. Who sends some that are as short as this does not know turns.
+fn fit(answer: &mut Offer, first: usize) {
+    if length(answer) > first {
+        answer.turn = None;
+    }
+}
+
+/// The length of an answer with this offer.
+fn length(answer: &Offer) -> usize {
+    answer.encode().len() + handshake::ANSWER + envelope::OVERHEAD
+}
+
 /// A nonce for one envelope.
 fn nonce(env: &mut Env) -> Nonce {
     let mut nonce = Nonce::default();
@@ -401,5 +421,24 @@ fn nonce(env: &mut Env) -> Nonce {
 fn failure(error: HandshakeError) -> DropReason {
     match error {
         HandshakeError::Noise | HandshakeError::Payload => DropReason::HandshakeFailed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::offer::tests::offer;
+
+    #[test]
+    fn an_answer_with_all_items_is_not_longer_than_the_shortest_first_message() {
+        let mut answer = Offer { switch: None, ..offer() };
+        let shortest = *SIZES.start() as usize;
+        assert!(length(&answer) <= shortest, "{}", length(&answer));
+        fit(&mut answer, shortest);
+        assert!(answer.turn.is_some());
+        // To a node from before there were turns.
+        let mut answer = Offer { rewrite: false, ..answer };
+        fit(&mut answer, 200);
+        assert!(answer.turn.is_none() && length(&answer) <= 200, "{}", length(&answer));
     }
 }

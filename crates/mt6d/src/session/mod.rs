@@ -99,6 +99,8 @@ pub(crate) struct Terms {
     pub(crate) rekey_after: Duration,
     /// Packets of pairs that both know travel with other addresses, and nothing else.
     pub(crate) rewrite: bool,
+    /// The peer's turn, where its key is another's, too.
+    pub(crate) turn: Option<u64>,
 }
 
 /// Where a session stands.

@@ -234,6 +234,7 @@ mod tests {
             stream: None,
             rekey_after: crate::config::REKEY_AFTER,
             rewrite: false,
+            turn: None,
         };
         let new = NewSession {
             peer: PeerId(0),
@@ -273,6 +274,7 @@ mod tests {
             hardware_aes: false,
             addresses: Vec::new(),
             rekey_after: crate::config::REKEY_AFTER,
+            turn: None,
         };
         let (mut outbox, routes) = (Outbox::new(), Routes::default());
         let mut begin = |host: &mut HostInterface, id: u32, ms: u64| {

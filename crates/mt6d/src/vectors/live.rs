@@ -46,6 +46,7 @@ fn identity() -> Identity {
         hardware_aes: false,
         addresses: Vec::new(),
         rekey_after: crate::config::REKEY_AFTER,
+        turn: None,
     }
 }
 
@@ -73,6 +74,7 @@ impl End {
             contexts: 1024,
             rekey_after: crate::config::REKEY_AFTER,
             rewrite: false,
+            turn: None,
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
         let (_, secret) = handshake(Role::L);

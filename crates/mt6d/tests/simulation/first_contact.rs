@@ -410,6 +410,7 @@ fn no_first_message_looks_like_another() {
         network.run_s(600);
         let mut tries: HashMap<_, Vec<_>> = HashMap::new();
         for seen in &network.observer.seen {
+            assert!((216..=1200).contains(&seen.payload.len()), "seed {seed}: {}", seen.payload.len());
             tries.entry(seen.source).or_default().push(seen);
         }
         let (mut pauses, mut copies) = (Vec::new(), 0);

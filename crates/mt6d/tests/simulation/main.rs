@@ -16,3 +16,4 @@ mod rewritten;
 mod shape;
 mod sizes;
 mod steady;
+mod turns;
