@@ -9,6 +9,7 @@ use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC
 use fleet::key::Digest;
 use fleet::news::News;
 use fleet::signed::Signed;
+use fleet::standby::{FromRegister, REGISTER, Registered, Wish};
 use hyper::{Method, StatusCode};
 use rustls_pki_types::ServerName;
 use tokio::net::TcpStream;
@@ -19,6 +20,8 @@ use crate::tls;
 
 /// How much longer than it may be held back an answer may take.
 const PATIENCE: Duration = Duration::from_secs(20);
+/// The same of the register, by which gateways take turns: another controller may answer.
+const TURN_PATIENCE: Duration = Duration::from_secs(3);
 
 /// A connection to a controller.
 pub(crate) struct Controller {
@@ -87,6 +90,30 @@ impl Controller {
             let answer: FromController = reply.read(&self.place)?;
             self.challenge = answer.challenge;
             return Ok(answer.answer);
+        }
+        Err(HttpError::Strange { place: self.place.clone(), why: "it gives out no challenge".to_owned() })
+    }
+
+    /// Asks whose turn it is, of the two gateways of the site, or begins one; the answer may be held back for so long.
+    pub(crate) async fn turn(
+        &mut self,
+        asker: &Asker,
+        wish: &Wish,
+        wait: Duration,
+    ) -> Result<Registered, HttpError> {
+        let path = format!("{REGISTER}?wait={}", wait.as_secs());
+        for is_last in [false, true] {
+            let wishing = asker.wishing(wish.clone(), self.certificate, self.challenge.clone());
+            let reply =
+                self.connection.ask(Method::POST, &path, Some(&wishing), wait + TURN_PATIENCE).await?;
+            if reply.status == StatusCode::UNAUTHORIZED && !is_last {
+                let strange = |why| HttpError::Strange { place: self.place.clone(), why };
+                self.challenge = reply.parse::<Challenge>().map_err(strange)?.challenge;
+                continue;
+            }
+            let answer: FromRegister = reply.read(&self.place)?;
+            self.challenge = answer.challenge;
+            return Ok(answer.registered);
         }
         Err(HttpError::Strange { place: self.place.clone(), why: "it gives out no challenge".to_owned() })
     }

@@ -5,6 +5,7 @@
 //! identity.key   what it signs with
 //! fleet.json     what it knows of the fleet
 //! taken.json     what its gateway has taken of that, and what it refuses
+//! turn.json      the last turn that this machine had, where the site has two gateways; it is not for the other one
 //! peers.toml     what its gateway takes (`fleet = "…/peers.toml"`); its group is the folder's, which is the daemon's
 //! ```
 
@@ -14,7 +15,7 @@ use std::path::{Path, PathBuf};
 use fleet::agent::Taken;
 use fleet::authority::{Authority, NetworkId};
 use fleet::fleet::Fleet;
-use fleet::key::{SigningKey, TextError};
+use fleet::key::{Digest, SigningKey, TextError};
 use fleet::name::Name;
 use fleet::news::News;
 use fleet::signed::Signed;
@@ -35,6 +36,26 @@ pub struct Identity {
     pub network: NetworkId,
     /// The tunnel of its gateway.
     pub tunnel: String,
+}
+
+/// A turn, and whose it was.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    turn: u64,
+    machine: Digest,
+}
+
+/// What tells this machine from others (machine-id(5)), which is not to be shown as it is. Not all systems have that.
+fn machine() -> Option<Digest> {
+    let id = std::fs::read("/etc/machine-id").ok().filter(|id| !id.is_empty())?;
+    Some(Digest::of(&[b"sidestep standby\n", id.as_slice()].concat()))
+}
+
+/// The turn that was this machine's; 0 if none was, or nobody knows whose it was.
+fn turn_of(text: &str, machine: Option<Digest>) -> u64 {
+    let kept = serde_json::from_str::<Kept>(text).ok();
+    kept.filter(|kept| machine == Some(kept.machine)).map_or(0, |kept| kept.turn)
 }
 
 /// What it knows, as it is kept.
@@ -115,6 +136,24 @@ impl Folder {
         self.write("site.json", &serde_json::to_vec_pretty(identity).expect("names and digests"))
     }
 
+    /// The last turn that this machine had, of the two gateways of its site; 0 if none. What another machine has written, from
+    /// whose folder this one was copied, says nothing.
+    #[must_use]
+    pub fn turn(&self) -> u64 {
+        let text = self.read("turn.json").ok().and_then(|(_, text)| text);
+        text.map_or(0, |text| turn_of(&text, machine()))
+    }
+
+    /// Keeps it, where the machine can be told from others.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn keep_turn(&self, turn: u64) -> Result<(), FolderError> {
+        let Some(machine) = machine() else { return Ok(()) };
+        let kept = Kept { turn, machine };
+        self.write("turn.json", &serde_json::to_vec(&kept).expect("numbers and texts"))
+    }
+
     /// What is known of the fleet of this network; nothing yet where the site has only applied. It is verified again: what
     /// somebody has put there is not believed.
     ///
@@ -184,5 +223,20 @@ impl Folder {
             Ok(_) => Ok(()),
             Err(source) => Err(FolderError::File { path, source }),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_turn_of_another_machine_whose_folder_was_copied_says_nothing() {
+        let (one, other) = (Digest::of(b"one"), Digest::of(b"other"));
+        let kept = serde_json::to_string(&Kept { turn: 7, machine: one }).unwrap();
+        assert_eq!(turn_of(&kept, Some(one)), 7);
+        assert_eq!(turn_of(&kept, Some(other)), 0);
+        assert_eq!(turn_of(&kept, None), 0, "nobody knows whose it was");
+        assert_eq!(turn_of("", Some(one)), 0);
     }
 }

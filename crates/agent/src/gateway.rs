@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::standby::{Be, Turn};
 use control::tunnel_status::Status;
 use control::{FOLDER, Others, Request, ask_for, ask_within};
 use fleet::site::{Contact, TunnelKey};
@@ -36,8 +37,8 @@ pub(crate) enum Reloaded {
 /// A gateway as it is found.
 #[derive(Debug)]
 pub(crate) struct Found {
-    /// How it is met.
-    pub(crate) contact: Contact,
+    /// How it is met; not while it waits for a prefix, or for its turn.
+    pub(crate) contact: Option<Contact>,
     /// The networks that its machine is in, and its addresses there.
     pub(crate) inner: Vec<(IpNet, IpAddr)>,
 }
@@ -62,14 +63,22 @@ impl Gateway {
         reloaded.unwrap_or_else(|error| Reloaded::Refused(error.to_string()))
     }
 
-    /// How it is found now; nothing while it does not run, or waits for a prefix.
+    /// Has it be met or not, of the two gateways of a site, or asks what it is.
+    pub(crate) async fn turn(&self, be: Option<Be>, patience: Duration) -> Result<Turn, control::Error> {
+        let socket = Arc::clone(&self.socket);
+        let ask = move || ask_for::<Turn>(&socket, &Request::Turn { be }, patience);
+        let asked = tokio::task::spawn_blocking(ask).await;
+        asked.unwrap_or_else(|error| Err(control::Error::Refused(error.to_string())))
+    }
+
+    /// How it is found now; nothing while it does not run.
     pub(crate) async fn look(&self) -> Option<Found> {
         let socket = Arc::clone(&self.socket);
         let look = move || {
             let status = ask_for::<Status>(&socket, &Request::Show, ANSWER).ok()?;
             let inner = linux::inner::networks(&status.external);
             let inner = inner.into_iter().map(|inner| (inner.network, inner.address)).collect();
-            Some(Found { contact: contact_of(&status)?, inner })
+            Some(Found { contact: contact_of(&status), inner })
         };
         tokio::task::spawn_blocking(look).await.ok()?
     }

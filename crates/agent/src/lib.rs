@@ -2,8 +2,8 @@
 //!
 //! What it decides is in [`fleet::agent`], which knows no socket. This crate asks controllers over TLS and peers inside of the
 //! tunnels, answers peers, keeps what is known in a folder, writes the file of the gateway's peers, and has the daemon take it,
-//! by a socket that looks and reloads and does nothing else. The daemon knows nothing of it: where the agent is not there, the
-//! gateway goes on with the peers that it has.
+//! by a socket that looks, reloads, and says whose turn it is of two gateways, and does nothing else. The daemon knows nothing of
+//! it: where the agent is not there, the gateway goes on with the peers that it has.
 //!
 //! | module | what it is |
 //! |---|---|
@@ -12,6 +12,7 @@
 //! | `controller`, `peers` | asking and answering |
 //! | `http`, `tls` | what these speak |
 //! | `gateway` | the daemon beside it |
+//! | `standby` | the other gateway of the site, if it has two |
 //! | `folder` | what is kept |
 
 mod controller;
@@ -22,6 +23,7 @@ mod gateway;
 mod http;
 mod peers;
 mod run;
+mod standby;
 mod tls;
 
 pub use enrol::{EnrolError, Enrolment};

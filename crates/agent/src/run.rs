@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -11,7 +12,9 @@ use fleet::agent::{Action, Agent, Asker, Held, Outcome, RequestId, Source};
 use fleet::exchange::{Answer, Question};
 use fleet::key::Digest;
 use fleet::news::News;
-use tokio::sync::{mpsc, oneshot};
+use fleet::site::Contact;
+use ipnet::IpNet;
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use tracing::{info, warn};
@@ -22,9 +25,12 @@ use crate::folder::{Folder, FolderError};
 use crate::gateway::{Found, Gateway, Reloaded};
 use crate::http::HttpError;
 use crate::peers;
+use crate::standby::{self, Beside, Places};
 
 /// How often the gateway is asked how it is met.
 const LOOK: Duration = Duration::from_secs(5);
+/// How long a reload may keep the gateway from saying whether it is there, in milliseconds.
+const BUSY_MS: u64 = 5000;
 
 /// How an agent runs.
 #[derive(Debug, Clone)]
@@ -81,6 +87,8 @@ pub fn run(options: &Options) -> Result<std::convert::Infallible, RunError> {
             is_there: false,
             is_due: false,
             is_reloading: false,
+            places: watch::Sender::new(Places::default()),
+            busy_until: Arc::default(),
         };
         runner.run(events).await
     })
@@ -105,11 +113,22 @@ struct Runner {
     /// Whether the gateway is to read what was written.
     is_due: bool,
     is_reloading: bool,
+    /// For who asks controllers whose turn it is.
+    places: watch::Sender<Places>,
+    /// Until when a reload may keep the gateway busy, in milliseconds of CLOCK_BOOTTIME.
+    busy_until: Arc<AtomicU64>,
 }
 
 impl Runner {
     async fn run(mut self, mut events: mpsc::Receiver<Event>) -> Result<std::convert::Infallible, RunError> {
         tokio::spawn(look(self.gateway.clone(), self.sender.clone()));
+        tokio::spawn(standby::run(Beside {
+            gateway: self.gateway.clone(),
+            asker: self.agent.asker(),
+            folder: self.folder.clone(),
+            places: self.places.subscribe(),
+            busy_until: Arc::clone(&self.busy_until),
+        }));
         let site = self.agent.asker();
         info!(event = "agent_started", "the agent of {} runs", site.site());
         loop {
@@ -118,6 +137,7 @@ impl Runner {
             while let Some(action) = self.agent.next_action() {
                 self.act(action);
             }
+            self.tell_places();
             self.serve();
             self.answer(now);
             self.reload();
@@ -211,8 +231,8 @@ impl Runner {
                     self.agent.gateway_is_there();
                 }
                 self.is_there = found.is_some();
-                if let Some(found) = found {
-                    self.looked(found, now);
+                if let Some(Found { contact: Some(contact), inner }) = found {
+                    self.looked(contact, &inner, now);
                 }
             }
             Event::Signposts(texts) => {
@@ -237,12 +257,12 @@ impl Runner {
 
     /// The gateway is found so: what is different is told. A key that administrators have announced stays the next one until it
     /// has it.
-    fn looked(&mut self, Found { mut contact, inner }: Found, now: Duration) {
+    fn looked(&mut self, mut contact: Contact, inner: &[(IpNet, IpAddr)], now: Duration) {
         let own = self.agent.asker();
         let Some(site) = self.agent.fleet().site(own.site()) else { return };
         let announced = site.contact.and_then(|known| known.next_key).filter(|next| *next != contact.key);
         contact.next_key = contact.next_key.or(announced);
-        let networks = site.member.renumbered(&inner);
+        let networks = site.member.renumbered(inner);
         let unix_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         self.agent.renumbered(Some(contact), networks, unix_s, now);
     }
@@ -251,6 +271,16 @@ impl Runner {
     fn address(&self) -> Option<IpAddr> {
         let own = self.agent.asker();
         self.agent.fleet().site(own.site()).and_then(|site| site.member.address)
+    }
+
+    /// Tells who asks controllers whose turn it is where they are.
+    fn tell_places(&self) {
+        let places = Places { own: self.address(), controllers: self.agent.controllers() };
+        self.places.send_if_modified(|known| {
+            let is_other = *known != places;
+            *known = places;
+            is_other
+        });
     }
 
     /// Answers peers at the address that the site has now.
@@ -281,6 +311,7 @@ impl Runner {
             return;
         }
         (self.is_due, self.is_reloading) = (false, true);
+        self.busy_until.store(linux::clock::boottime_ms() + BUSY_MS, Relaxed);
         let (gateway, events) = (self.gateway.clone(), self.sender.clone());
         tokio::spawn(async move {
             let result = gateway.reload().await;
@@ -290,6 +321,7 @@ impl Runner {
 
     fn reloaded(&mut self, reloaded: Reloaded, now: Duration) {
         self.is_reloading = false;
+        self.busy_until.store(0, Relaxed);
         // It may have read the file before or after it was written again.
         if self.is_due {
             return;

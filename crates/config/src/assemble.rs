@@ -14,6 +14,7 @@ use crate::firewall::Tunnels;
 use crate::follows;
 use crate::report::{Finding, Report};
 use crate::router::RouterConfig;
+use crate::standby;
 
 /// What the document, which is that of `text`, describes; None if something of it cannot be. `read_key` reads key files,
 /// whose names are relative to `folder`.
@@ -41,6 +42,8 @@ pub(crate) fn assemble(
     }
     let on_event = document.events.get().and_then(|events| converter.on_event(events));
     let tunnel = document.tunnel.get().and_then(|tunnel| converter.tunnel(tunnel));
+    let hop_prefix = node.as_ref().map_or(NOWHERE, |node| node.hop_prefix);
+    let standby = document.standby.get().map(|table| converter.standby(table, hop_prefix));
     // Each with its index in the document.
     let (mut peers, mut classic) = (Vec::new(), Vec::new());
     for (index, peer) in tables.iter().map(Spanned::get_ref).enumerate() {
@@ -78,6 +81,9 @@ pub(crate) fn assemble(
     }
     if let Some(node) = &node {
         follows::check(document, node, gateway.as_ref().map(|gateway| &gateway.site), report);
+        if let Some(table) = document.standby.get() {
+            standby::check(table, node, report);
+        }
     }
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
     let peers = peers.into_iter().map(|(_, peer)| peer).collect();
@@ -94,6 +100,10 @@ pub(crate) fn assemble(
         names: names?,
         classic,
         scripts: scripts?,
+        standby: match standby {
+            None => None,
+            Some(standby) => Some(standby?),
+        },
         external_over,
         digest: String::new(),
     };

@@ -14,6 +14,7 @@ use crate::node::Node;
 use crate::report::Report;
 use crate::router::RouterConfig;
 use crate::script::Configured;
+use crate::standby::Standby;
 use crate::tunnel::Tunnel;
 
 /// All that a configuration file describes: a tunnel, a router between networks, or one machine that is both.
@@ -44,6 +45,8 @@ pub struct TunnelConfig {
     pub classic: Vec<ClassicPeer>,
     /// Tables `[[script]]`, in the order of the file.
     pub scripts: Vec<Configured>,
+    /// Table `[standby]`: another machine has the same key and prefix, and one of them is met at a time.
+    pub standby: Option<Standby>,
     /// Where an uplink of the same file makes the external interface, as a tunnel of its own: the interface below it.
     pub external_over: Option<String>,
     /// Of all that was read for it, in hexadecimal digits; it may be shown. Empty where it is of no file.

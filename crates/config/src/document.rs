@@ -13,6 +13,7 @@ use crate::report::{Finding, Report};
 use crate::route::RouteTable;
 use crate::script::ScriptTable;
 use crate::section::{Given, read_entries, section};
+use crate::standby::StandbyTable;
 use crate::tunnel::TunnelTable;
 use crate::uplink::UplinkTable;
 
@@ -28,6 +29,8 @@ section! {
         node: NodeTable = Otherwise("");
         /// The TUN device.
         tunnel: TunnelTable = Default("{}");
+        /// The other gateway of this site, if it has two.
+        standby: StandbyTable = Otherwise("none");
         /// One for each other gateway.
         peer: Vec<Spanned<PeerTable>> = Otherwise("none");
         /// Packet scripts.

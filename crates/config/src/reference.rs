@@ -13,6 +13,7 @@ use crate::peer::PeerTable;
 use crate::route::RouteTable;
 use crate::script::ScriptTable;
 use crate::section::Section;
+use crate::standby::StandbyTable;
 use crate::transition::TransitionTable;
 use crate::tunnel::TunnelTable;
 use crate::uplink::UplinkTable;
@@ -21,10 +22,11 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 20] = [
+const TABLES: [Listed; 21] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
+    ("[standby]", StandbyTable::KEYS, |_| true),
     ("[[peer]]", PeerTable::KEYS, |only| only != Some(Only::Classic)),
     ("[[peer]], classic", PeerTable::KEYS, |only| only == Some(Only::Classic)),
     ("[[script]]", ScriptTable::KEYS, |_| true),
@@ -81,7 +83,8 @@ mod tests {
 
     use super::*;
 
-    const DOCUMENTS: [&str; 5] = ["operations.md", "gateway.md", "firewall.md", "classic.md", "ipsec.md"];
+    const DOCUMENTS: [&str; 6] =
+        ["operations.md", "gateway.md", "firewall.md", "classic.md", "ipsec.md", "fleet.md"];
     const BEGIN: &str = "<!-- keys of ";
     const END: &str = "<!-- end of keys -->";
 
@@ -124,7 +127,7 @@ mod tests {
 
     #[test]
     fn every_declared_default_can_be_read() {
-        let text = "[node]\n[tunnel]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\
+        let text = "[node]\n[tunnel]\n[standby]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\
                     [[zone]]\n[reach]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n";
         let mut report = crate::report::Report::default();
         assert!(crate::document::read(text, &mut report).is_some());

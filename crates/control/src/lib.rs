@@ -18,6 +18,7 @@ pub mod place;
 pub mod router_status;
 mod server;
 pub mod stack_status;
+pub mod standby;
 pub mod tunnel_status;
 
 pub use client::{Error, LONG, all_sockets, ask, ask_for, ask_within, find, sockets};

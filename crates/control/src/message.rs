@@ -19,7 +19,7 @@ pub trait Ask: DeserializeOwned {
 pub enum Effect {
     /// It is answered, and nothing else.
     Looks,
-    /// The daemon reads again what belongs to its owner, and takes it over or not.
+    /// The daemon reads again what belongs to its owner, and takes it over or not; or is met in its turn, if its owner wants that.
     Reloads,
     /// Anything else.
     Changes,
@@ -56,6 +56,13 @@ pub enum Request {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         confirm_ms: Option<u32>,
     },
+    /// Of two gateways of a site this one is met from now on, or not; without either, only which it is. Answered by a
+    /// [`Turn`](crate::standby::Turn). For an agent: it does nothing where the daemon's owner has not written `[standby]`.
+    Turn {
+        /// What it is to be.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        be: Option<crate::standby::Be>,
+    },
     /// What waits for its confirmation stays.
     Confirm,
     /// End. The answer comes before.
@@ -70,11 +77,13 @@ pub enum Request {
 impl Ask for Request {
     fn effect(&self) -> Effect {
         match self {
-            Request::Show | Request::Events { .. } | Request::Firewall | Request::Explain { .. } => {
-                Effect::Looks
-            }
+            Request::Show
+            | Request::Events { .. }
+            | Request::Firewall
+            | Request::Explain { .. }
+            | Request::Turn { be: None } => Effect::Looks,
             // Without a time: what somebody else waits to confirm is not to be in its place.
-            Request::Reload { confirm_ms: None } => Effect::Reloads,
+            Request::Reload { confirm_ms: None } | Request::Turn { be: Some(_) } => Effect::Reloads,
             // Reaching sends datagrams.
             Request::Reach { .. }
             | Request::Reload { confirm_ms: Some(_) }

@@ -299,9 +299,16 @@ impl Write for Timed<'_> {
 mod tests {
     use super::*;
     use crate::client::{Error, ask, find};
+    use crate::standby::{Be, View};
     use serde_json::json;
     use std::os::unix::fs::PermissionsExt as _;
     use std::sync::mpsc::channel;
+
+    /// What only an agent says.
+    fn turn() -> Request {
+        let be = Be { turn: Some(7), announce: true, until_ms: 0, view: View::default() };
+        Request::Turn { be: Some(be) }
+    }
 
     /// A daemon that echoes requests, in a folder of its own.
     fn daemon(folder: &Path) -> (Server, PathBuf) {
@@ -315,7 +322,9 @@ mod tests {
                         Reply::Ok(json!({"version": "0"}))
                     }
                     Request::Explain { ref packet } => Reply::Error(packet.clone()),
-                    Request::Reload { .. } | Request::Confirm => Reply::Error("the file is wrong".into()),
+                    Request::Reload { .. } | Request::Confirm | Request::Turn { .. } => {
+                        Reply::Error("the file is wrong".into())
+                    }
                     Request::Down | Request::TestClockOffset { .. } => continue,
                 };
                 call.answer(reply);
@@ -430,6 +439,7 @@ mod tests {
         let changes = [
             Request::Reach { peer: "site-b".into() },
             Request::Reload { confirm_ms: None },
+            turn(),
             Request::Confirm,
             Request::Down,
             Request::TestClockOffset { ms: 1 },
@@ -449,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_reloads_and_does_nothing_else() {
+    fn an_agent_reloads_says_whose_turn_it_is_and_does_nothing_else() {
         let folder = tempfile::tempdir().unwrap();
         let agents = folder.path().join("run-agent");
         std::fs::create_dir(&agents).unwrap();
@@ -461,6 +471,8 @@ mod tests {
         assert!(ask(&socket, &Request::Show).is_ok());
         let reloaded = ask(&socket, &Request::Reload { confirm_ms: None }).unwrap_err();
         assert_eq!(reloaded.to_string(), "the file is wrong", "the daemon's own answer");
+        let turn = ask(&socket, &turn()).unwrap_err();
+        assert_eq!(turn.to_string(), "the file is wrong", "it may say whose turn it is");
         let changes = [
             Request::Reach { peer: "site-b".into() },
             Request::Reload { confirm_ms: Some(1000) },

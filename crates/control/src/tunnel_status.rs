@@ -52,6 +52,9 @@ pub struct Status {
     /// Whether secrets are written to a file that open captures of this tunnel (`up --keylog`).
     #[serde(default)]
     pub keylog: bool,
+    /// Which of the two gateways of its site it is; null where there is no other.
+    #[serde(default)]
+    pub standby: Option<crate::standby::Status>,
     /// The peers, in the order of the configuration.
     pub peers: Vec<Peer>,
 }
@@ -367,6 +370,7 @@ pub fn example() -> Status {
         rules_restored: 0,
         dark: Some(true),
         keylog: false,
+        standby: None,
         peers: vec![established, idle],
     }
 }

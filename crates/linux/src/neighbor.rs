@@ -92,6 +92,25 @@ impl Responder {
     }
 }
 
+/// Tells the nodes of a link that an address is here now, whatever they have for it (RFC 4861 §7.2.6). Returns whether it was
+/// sent.
+///
+/// # Errors
+/// If there is no such link any more.
+pub fn announce(index: u32, mac: MacAddress, address: Ipv6Addr) -> Result<bool> {
+    let advertisement = NeighborAdvertisement {
+        source: address,
+        destination: ndp::ALL_NODES,
+        target: address,
+        target_link_layer: mac,
+        router: true,
+        solicited: false,
+        r#override: true,
+    };
+    let options = PacketOptions { only_sends: true, ..PacketOptions::default() };
+    PacketSocket::open(index, &options)?.send(&advertisement.to_frame(mac))
+}
+
 impl AsFd for Responder {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

@@ -82,6 +82,8 @@ metrics! {
     TUNNEL_RULES_RESTORED: Counter "tunnel_rules_restored" [tunnel];
     /// Whether the rules that keep the hopping prefix dark are in the kernel
     TUNNEL_DARK: Gauge "tunnel_prefix_dark" [tunnel];
+    /// Of two gateways of a site: 1 for the one that is active
+    TUNNEL_ACTIVE: Gauge "tunnel_active" [tunnel];
     /// Peers in the configuration
     TUNNEL_PEERS: Gauge "tunnel_peers" [tunnel];
 

@@ -540,6 +540,7 @@ impl Router {
                 None => Reply::Error("there is no firewall in the configuration".to_owned()),
             },
             Request::Reach { .. } => Reply::Error("a gateway has no peers: give the tunnel's name".to_owned()),
+            Request::Turn { .. } => Reply::Error("a gateway has no turns: give the tunnel's name".to_owned()),
             Request::Reload { .. } | Request::Confirm => Reply::Error(
                 "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
             ),

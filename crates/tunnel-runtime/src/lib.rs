@@ -35,6 +35,7 @@ mod peer_file;
 mod report;
 mod rewrite;
 pub mod rootless;
+mod standby;
 pub mod surroundings;
 mod threads;
 mod token;

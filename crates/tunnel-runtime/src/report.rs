@@ -39,6 +39,7 @@ pub(super) fn node(
         rules_restored,
         dark: None,
         keylog: false,
+        standby: None,
         peers: Vec::new(),
     }
 }

@@ -28,6 +28,7 @@ mod stack;
 mod transition;
 mod transparent;
 mod tunnel;
+mod two_gateways;
 mod wireshark;
 mod xfrm;
 

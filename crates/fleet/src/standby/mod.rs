@@ -36,8 +36,9 @@ const RUNS: usize = 16;
 const ROUND_TRIPS: u32 = 3;
 /// After a doubt that was answered, the next one is due as late as this.
 const CALM: Duration = Duration::from_secs(10);
-/// How long after its beginning a turn may be announced in any case.
-const NEW: Duration = Duration::from_secs(10);
+/// How long after its beginning a turn is announced in any case. Later on only who hears the other one, and so would be told of a
+/// later turn.
+const NEW: Duration = Duration::from_secs(3);
 /// Where neither register nor the other gateway is there, who had the last turn goes on after so many times the silence.
 const ALONE: u32 = 10;
 /// How long what was put may take.
@@ -260,9 +261,11 @@ impl Gateway {
         self.daemon = Some((now, turn));
     }
 
-    /// The daemon does something that takes a while, and is there.
+    /// The daemon does something that takes a while, and is there, if it was before.
     pub fn daemon_is_busy(&mut self, now: Duration) {
-        self.daemon = self.daemon.map(|(_, turn)| (now, turn));
+        if self.is_able(now) {
+            self.daemon = self.daemon.map(|(_, turn)| (now, turn));
+        }
     }
 
     /// The daemon is not there.

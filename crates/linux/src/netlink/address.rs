@@ -87,6 +87,20 @@ impl Netlink {
         })
     }
 
+    /// Gives an interface an address of IPv6 for so many seconds from now on, whether it has it already or not: it is useable at
+    /// once, is the source of nothing that the machine begins itself, and its network gets no route. Who stops giving it loses it,
+    /// also when nobody is there to take it away.
+    pub fn hold_address(&mut self, index: u32, address: IpNet, seconds: u32) -> Result<()> {
+        let lifetimes = Lifetimes { preferred: 0, valid: seconds };
+        let mut message = with_lifetimes(address_message(index, address), lifetimes);
+        message.attributes.pop();
+        let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
+        message.attributes.push(AddressAttribute::Flags(flags));
+        self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE, || {
+            format!("hold address {address} at link {index}")
+        })
+    }
+
     /// Removes an address from an interface. Returns whether it was there.
     pub fn delete_address(&mut self, index: u32, address: IpNet) -> Result<bool> {
         let message = address_message(index, address);

@@ -19,6 +19,9 @@ pub(crate) fn tunnel(page: &mut Page, status: &Status, at: f64) {
     if let Some(dark) = status.dark {
         page.add(&TUNNEL_DARK, &[&tunnel], u64::from(dark));
     }
+    if let Some(standby) = &status.standby {
+        page.add(&TUNNEL_ACTIVE, &[&tunnel], u64::from(standby.turn.is_some()));
+    }
     page.add(&TUNNEL_PEERS, &[&tunnel], status.peers.len());
     for (reason, count) in &status.drops {
         page.add(&TUNNEL_DROPPED, &[&tunnel, &Label::from(reason.as_str())], *count);

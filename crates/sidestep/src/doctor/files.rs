@@ -7,6 +7,7 @@ use config::{Mode, TunnelConfig};
 use control::tunnel_status::{Peer, Status};
 
 use super::finding::Finding;
+use crate::show::text::stands_by;
 
 /// Reads it, and compares it with what runs: as that is what is returned. None if it is wrong, or not there.
 pub(super) fn look(
@@ -47,7 +48,7 @@ pub(super) fn look(
         Some(_) => findings.push(Finding::ok("configuration", format!("{shown} is valid, and is what runs"))),
         None => findings.push(Finding::ok("configuration", format!("{shown} is valid"))),
     }
-    if let Some(status) = status.filter(|_| tunnel.node.follows.is_some()) {
+    if let Some(status) = status.filter(|status| tunnel.node.follows.is_some() || stands_by(status)) {
         tunnel.node.hop_prefix = status.hop_prefix;
     }
     Some(Box::new(tunnel))
@@ -82,7 +83,8 @@ fn change(config: &TunnelConfig, status: &Status) -> Option<(String, bool)> {
     if node.external != status.external {
         return Some((format!("[node] external is {}", node.external), true));
     }
-    if node.follows.is_none() && node.mode != Mode::Host && node.hop_prefix != status.hop_prefix {
+    let is_written = node.follows.is_none() && node.mode != Mode::Host && !stands_by(status);
+    if is_written && node.hop_prefix != status.hop_prefix {
         return Some((format!("[node] hop_prefix is {}", node.hop_prefix), false));
     }
     let mut running = peers(status);

@@ -25,6 +25,7 @@ use serde::Serialize;
 use crate::completion;
 use crate::failure::Failure;
 use crate::load::{only_tunnel, tunnel_of};
+use crate::show::text::stands_by;
 use crate::terminal::print;
 
 use finding::{Finding, Level};
@@ -82,7 +83,7 @@ pub(crate) fn seen(status: &Status) -> Vec<Finding> {
         tunnel::look(&config, None, Some(status), &mut findings);
     }
     tunnel::look_at_status(status, &mut findings);
-    for peer in &status.peers {
+    for peer in status.peers.iter().filter(|_| !stands_by(status)) {
         peer::look(peer, status, &mut findings);
     }
     findings.retain(|finding| finding.level > Level::Ok);
@@ -133,9 +134,9 @@ impl DoctorCommand {
             names::look(config, self.peer.as_deref(), status.as_ref(), &mut findings);
         }
         if let (Some(socket), Some(status)) = (socket, status) {
-            let status = self.wait(&socket, status)?;
+            let status = if stands_by(&status) { status } else { self.wait(&socket, status)? };
             tunnel::look_at_status(&status, &mut findings);
-            for peer in status.peers.iter().filter(|peer| self.concerns(peer)) {
+            for peer in status.peers.iter().filter(|peer| self.concerns(peer) && !stands_by(&status)) {
                 peer::look_at_state(peer, &mut findings);
                 peer::look(peer, &status, &mut findings);
             }

@@ -5,12 +5,14 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::TunnelConfig;
+use control::standby::Status as Standby;
 use control::tunnel_status::{State, Status};
 use ipnet::IpNet;
 use linux::netlink::Netlink;
 use tunnel_runtime::{obstacles, surroundings};
 
 use super::finding::Finding;
+use crate::show::standby::OLD_MS;
 
 /// Nobody uses a program from before it was written.
 const WRITTEN: u64 = 1_760_000_000;
@@ -154,6 +156,30 @@ fn following(address: IpAddr) -> Option<IpAddr> {
     }
 }
 
+/// Whether one of the two gateways of a site can take over from the other.
+fn look_at_standby(standby: &Standby, tunnel: &str, findings: &mut Vec<Finding>) {
+    let view = standby.view.as_ref().filter(|_| standby.view_ms.is_some_and(|age| age < OLD_MS));
+    let Some(view) = view else {
+        let says = format!(
+            "the site has two gateways, and this one's agent does not say which is active (systemctl status sidestep-agent@{tunnel}): it neither takes over nor steps back"
+        );
+        findings.push(Finding::fault("no_turns", says));
+        return;
+    };
+    if view.other_ms.is_none_or(|ago| ago >= OLD_MS) {
+        let says = "the other gateway of the site is not heard: if it runs, a firewall between the two may drop UDP port 4162, or `gateways` in [standby] is wrong";
+        findings.push(Finding::warning("alone", says));
+    }
+    if !view.register {
+        let says = "no controller of the fleet answers: where one of the two gateways of the site dies without a word, the other does not take over until one does";
+        findings.push(Finding::warning("no_register", says));
+    }
+    if standby.turn.is_none() {
+        findings
+            .push(Finding::ok("stands_by", "this gateway stands by: it has no sessions until it takes over"));
+    }
+}
+
 /// What the daemon says of itself.
 pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
     if let Some(uplink) = &status.waits_for {
@@ -161,6 +187,9 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
             "there is no prefix to hop in: uplink {uplink} has none for the tunnel yet, and `sidestep status` says what it waits for"
         );
         findings.push(Finding::fault("no_hop_prefix", says));
+    }
+    if let Some(standby) = &status.standby {
+        look_at_standby(standby, &status.tunnel, findings);
     }
     if status.dark == Some(false) {
         let says = format!(

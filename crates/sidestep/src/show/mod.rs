@@ -1,6 +1,7 @@
 //! `show`: the status as a table, in full, as JSON, and a screen that follows it.
 
 pub(crate) mod ask;
+pub(crate) mod standby;
 pub(crate) mod table;
 pub(crate) mod text;
 

@@ -319,6 +319,7 @@ pub(crate) fn summary(status: &Status) -> String {
     let up = text::duration(status.uptime_s);
     let place = match &status.waits_for {
         Some(uplink) => format!("waits for a prefix of uplink {uplink}"),
+        None if text::stands_by(status) => "stands by for the other gateway".to_owned(),
         None => format!("hops in {hop_prefix} on {external}"),
     };
     // First, since the line is cut where the screen ends.

@@ -5,6 +5,8 @@ use std::fmt::{self, Write as _};
 
 use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Shape, State, Status};
 
+use super::standby;
+
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
     let mut text = String::new();
@@ -23,8 +25,12 @@ pub(crate) fn peer(peer: &Peer, own_key: &str) -> String {
 fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     writeln!(text, "tunnel: {}", status.tunnel)?;
     writeln!(text, "  public key: {}", status.public_key)?;
+    if let Some(standby) = &status.standby {
+        writeln!(text, "  of two gateways: {}", standby::describe(standby))?;
+    }
     match &status.waits_for {
         Some(uplink) => writeln!(text, "  hopping prefix: none yet, waits for one of uplink {uplink}")?,
+        None if stands_by(status) => writeln!(text, "  hopping prefix: none, until it is its turn")?,
         None => writeln!(text, "  hopping prefix: {} on {}", status.hop_prefix, status.external)?,
     }
     writeln!(text, "  running for: {}, version {}", duration(status.uptime_s), status.version)?;
@@ -36,6 +42,11 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
         write_peer(text, peer, &status.public_key)?;
     }
     Ok(())
+}
+
+/// Whether the other gateway of its site is the one that is met, or none is.
+pub(crate) fn stands_by(status: &Status) -> bool {
+    status.standby.as_ref().is_some_and(|standby| standby.turn.is_none())
 }
 
 fn write_peer(text: &mut String, peer: &Peer, own_key: &str) -> fmt::Result {

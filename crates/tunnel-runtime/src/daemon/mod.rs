@@ -13,6 +13,7 @@ use ipnet::Ipv6Net;
 use linux::event::{Events, Poller, Request as Signal, Signals, Waker};
 use linux::process;
 use linux::vm_generation::VmGenerationMonitor;
+use mt6d::config::NOWHERE;
 use mt6d::{Action, Node, Time};
 use tracing::{debug, info};
 
@@ -27,12 +28,14 @@ use crate::key_log::{KeyLog, KeyLogFile};
 use crate::load::Loaded;
 use crate::names::{Named, Names};
 use crate::peer_file::PeerFile;
+use crate::standby::{Step, Turns};
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
 use crate::{happened, report, surroundings, token};
 use config::TunnelConfig;
 use config::attachment::Tier;
 use config::run::RunOptions;
+use control::standby::Be;
 use control::tunnel_status::Status;
 use control::{Call, Reply, Request, Server};
 use linux::priority::Priority;
@@ -135,6 +138,8 @@ struct Daemon {
     names: Names,
     /// What was before a change that nobody has confirmed yet.
     unconfirmed: Unconfirmed<Before>,
+    /// Whose turn it is, where the site has two gateways.
+    turns: Turns,
 }
 
 /// The configuration before a reload: the tunnel's and, if there is one, the gateway's.
@@ -280,6 +285,7 @@ impl Daemon {
         });
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
         let is_followed = self.followers.are_there();
+        self.turns.end();
         self.scripts = None;
         self.node.end(self.clock.now(), &mut self.data.outbox);
         std::iter::from_fn(|| self.node.next_event()).for_each(|event| happened::tell(&event));
@@ -550,6 +556,38 @@ impl Daemon {
         }
     }
 
+    /// An agent says whether this one of two gateways is met.
+    fn turn(&mut self, be: Option<Be>, threads: &Threads) -> Reply {
+        let Some(standby) = self.config.standby.clone() else {
+            return Reply::Error("there is no [standby] in the configuration".to_owned());
+        };
+        if let Some(be) = be {
+            let until_ms = be.until_ms;
+            match self.turns.told(be, &standby) {
+                Step::Stay => {}
+                Step::Begin(turn) => {
+                    // Sessions of an earlier turn are not what peers go on with.
+                    self.moved(NOWHERE, threads);
+                    self.node.take_turn(Some(turn));
+                    self.turns.take_addresses(until_ms, &standby);
+                    let prefix = standby.hop_prefix;
+                    self.moved(prefix, threads);
+                    if self.config.node.hop_prefix != prefix {
+                        self.turns.end();
+                        return Reply::Error(format!("cannot hop in {prefix}, the log says why"));
+                    }
+                    self.turns.is_met();
+                }
+                Step::End => self.moved(NOWHERE, threads),
+            }
+        }
+        Reply::of(&control::standby::Turn {
+            turn: self.turns.turn(),
+            gateways: standby.gateways,
+            silence_ms: standby.silence.as_millis() as u64,
+        })
+    }
+
     fn answer(&mut self, call: Call, options: &RunOptions, threads: &Threads) {
         let reply = match call.request {
             Request::Show => {
@@ -563,6 +601,7 @@ impl Daemon {
                     self.rules_restored,
                 );
                 status.keylog = self.key_log.is_some();
+                status.standby = self.config.standby.as_ref().map(|_| self.turns.status());
                 report::add_kernel(&mut status, &self.config, self.dark);
                 report::add_classic_drops(&mut status, &self.classic_drops);
                 let peers = self.config.classic.iter().enumerate();
@@ -584,6 +623,7 @@ impl Daemon {
                 true => Reply::Ok(serde_json::Value::Null),
                 false => Reply::Error(format!("there is no peer {peer}, or it is of the classic profile")),
             },
+            Request::Turn { ref be } => self.turn(be.clone(), threads),
             Request::Reload { .. } => return self.reload(Some(call), threads),
             Request::Confirm => self.unconfirmed.confirm(),
             Request::Down => {

@@ -124,9 +124,12 @@ impl Daemon {
         self.config.scripts.iter().map(|script| script.attachment.clone()).collect()
     }
 
-    /// Where the hopping prefix is not the file's, it is that of the link, or of the uplink that the tunnel follows.
+    /// Where the hopping prefix is not the file's, it is that of the link, or of the uplink that the tunnel follows; or none, while
+    /// it is the turn of the site's other gateway.
     fn place(&self, config: &mut TunnelConfig) {
-        if config.node.mode == Mode::Host {
+        if let Some(standby) = &config.standby {
+            config.node.hop_prefix = if self.turns.turn().is_some() { standby.hop_prefix } else { NOWHERE };
+        } else if config.node.mode == Mode::Host {
             config.node.hop_prefix = self.config.node.hop_prefix;
         } else if config.node.follows.is_some() {
             config.node.hop_prefix = self.followed.unwrap_or(NOWHERE);
@@ -197,6 +200,7 @@ impl Daemon {
             ("[node] mode", new.node.mode == old.node.mode),
             ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
             ("[node] external", new.node.external == old.node.external),
+            ("[standby], which is there or is not,", new.standby.is_some() == old.standby.is_some()),
             (
                 "[node] private_key, unless the one before is previous_private_key,",
                 keeps_a_key(&old.node, &new.node),

@@ -9,6 +9,7 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::netlink::Netlink;
 use linux::{tun, udp};
 use mt6d::Node;
+use mt6d::config::NOWHERE;
 use router_runtime::Unconfirmed;
 use tracing::info;
 
@@ -21,13 +22,22 @@ use crate::evidence::Evidence;
 use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::peer_file::PeerFile;
+use crate::standby::Turns;
 use crate::{classic, limits, machine};
 
 /// A daemon that was killed while it started a program leaves its device to that for a moment.
 const DEVICE_HELD: Duration = Duration::from_secs(1);
 
 impl Daemon {
-    pub(super) fn set_up(options: &RunOptions, config: TunnelConfig, socket: &Path) -> Result<Self, Error> {
+    pub(super) fn set_up(
+        options: &RunOptions,
+        mut config: TunnelConfig,
+        socket: &Path,
+    ) -> Result<Self, Error> {
+        if config.standby.is_some() {
+            // Until it is its turn.
+            config.node.hop_prefix = NOWHERE;
+        }
         let without = |feature| options.test_without.contains(&feature);
         let offloads = match () {
             () if without(Feature::TunOffload) => tun::Offloads::None,
@@ -131,6 +141,7 @@ impl Daemon {
             gateway,
             router: None,
             followed: None,
+            turns: Turns::new(),
             scripts: None,
             started,
             link_mtu,

@@ -121,8 +121,10 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
     // One that follows an uplink is another's to-morrow.
     let is_own = !config.is_classic() && !config.node.on_link && config.node.follows.is_none();
     let routed = is_own && mode == Mode::Routed;
+    // Of two gateways of a site, the one that stands by gets what is for it just as well.
+    let hop_prefix = config.standby.as_ref().map_or(config.node.hop_prefix, |standby| standby.hop_prefix);
     let own = routed.then(|| Route {
-        destination: IpNet::V6(config.node.hop_prefix.trunc()),
+        destination: IpNet::V6(hop_prefix.trunc()),
         via: Via::Blackhole { metric: METRIC },
     });
     let classic = config.classic.iter().map(|peer| IpNet::from(IpAddr::V6(peer.stream.remote.address)));
