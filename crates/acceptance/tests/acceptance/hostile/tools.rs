@@ -101,8 +101,13 @@ impl Attacker {
     fn sweep(&self, lab: &Lab, port: &str, targets: [Ipv6Addr; 2]) -> Child {
         let [first, second] = targets.map(|target| target.to_string());
         let words = [PYTHON, SWEEP, self.link, &self.mac, self.source, port, &first, &second];
-        self.start(lab, &words, if emulated() { 300 } else { 60 })
+        self.start(lab, &words, sweep_seconds())
     }
+}
+
+/// How long the sweep may take.
+fn sweep_seconds() -> u64 {
+    if emulated() { 300 } else { 60 }
 }
 
 /// An address beside the one in use, another for each tool.
@@ -136,10 +141,10 @@ fn in_clear(packet: &Packet) -> bool {
 fn nobody_answers_a_scan(builder: Builder) {
     let lab = scene::up(builder.rotation("20s").whole_packets(true));
     let attacker = Attacker::at(&lab);
-    // On a machine that is emulated some of all at once would not come to send anything.
+    // On a machine that is emulated some of all at once would not come to send anything: they take turns, after the sweep.
     let (seconds, at_once) = if emulated() { (60, 8) } else { (scaled(5, 45), TOOLS.len()) };
     let rounds = TOOLS.len().div_ceil(at_once) as u64;
-    let _stream = scene::start_stream(&lab, Site::A, seconds * rounds + 20);
+    let _stream = scene::start_stream(&lab, Site::A, sweep_seconds() + seconds * rounds + 20);
     let handshakes = scene::number(&lab, Site::A, "handshakes");
     // The endpoint is in use for the most part of it.
     wait_until("a new endpoint", || scene::number(&lab, Site::A, "next_rotation_ms") > 8_000);
@@ -149,6 +154,9 @@ fn nobody_answers_a_scan(builder: Builder) {
     let port = endpoint["port"].to_string();
 
     let mut sweep = attacker.sweep(&lab, &port, [active, unused(0)]);
+    if emulated() {
+        let _ = sweep.wait();
+    }
     for some in TOOLS.iter().enumerate().collect::<Vec<_>>().chunks(at_once) {
         let tools = some.iter().flat_map(|(number, tool)| {
             [active, unused(number + 1)].map(|target| attacker.tool(&lab, tool, target, &port, seconds))
