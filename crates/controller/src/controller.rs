@@ -48,8 +48,8 @@ struct Shared<S> {
     pace: StdMutex<Pace>,
     began: Instant,
     ear: Ear,
-    /// Whose turn it is to write into the log.
-    turn: Mutex<()>,
+    /// Held by whoever writes into the log.
+    writing: Mutex<()>,
     /// When it was looked for invitations that have expired.
     looked: StdMutex<Option<Instant>>,
     turns: Turns,
@@ -88,7 +88,7 @@ impl<S: Store> Controller<S> {
             pace: StdMutex::default(),
             began: Instant::now(),
             ear: Ear::new(),
-            turn: Mutex::default(),
+            writing: Mutex::default(),
             looked: StdMutex::default(),
             turns: Turns::default(),
         };
@@ -114,7 +114,7 @@ impl<S: Store> Controller<S> {
         who: &str,
         what: What,
     ) -> Result<Option<Revision>, Error> {
-        let _turn = self.shared.turn.lock().await;
+        let _writing = self.shared.writing.lock().await;
         log::write(self.store(), commit, who, what).await
     }
 

@@ -24,7 +24,8 @@ pub struct Desk {
     order: BTreeSet<(u64, Name)>,
     position: u64,
     old: VecDeque<Remembered>,
-    is_agent: bool,
+    /// How many of them are kept.
+    kept: usize,
 }
 
 /// A document that was the newest.
@@ -48,7 +49,7 @@ impl Desk {
             order: BTreeSet::new(),
             position: 0,
             old: VecDeque::new(),
-            is_agent: false,
+            kept: DOCUMENTS,
         };
         desk.note(names, 1);
         desk
@@ -57,7 +58,7 @@ impl Desk {
     /// An agent's.
     #[must_use]
     pub fn of_agent(fleet: Fleet, place: u64) -> Self {
-        Desk { is_agent: true, ..Desk::new(fleet, place) }
+        Desk { kept: OF_AGENT, ..Desk::new(fleet, place) }
     }
 
     /// What is known here.
@@ -95,7 +96,7 @@ impl Desk {
             old.different.take();
         }
         self.old.push_back(Remembered { document, different: OnceLock::new() });
-        if self.old.len() > if self.is_agent { OF_AGENT } else { DOCUMENTS } {
+        if self.old.len() > self.kept {
             self.old.pop_front();
         }
     }
