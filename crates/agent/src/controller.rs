@@ -12,10 +12,11 @@ use fleet::signed::Signed;
 use fleet::standby::{FromRegister, REGISTER, Registered, Wish};
 use hyper::{Method, StatusCode};
 use rustls_pki_types::ServerName;
+use serde::Serialize;
 use tokio::net::TcpStream;
 use tokio_rustls::rustls;
 
-use crate::http::{CONNECT, Connection, HttpError, connect, connect_inside};
+use crate::http::{CONNECT, Connection, HttpError, Reply, connect, connect_inside};
 use crate::tls;
 
 /// How much longer than it may be held back an answer may take.
@@ -77,21 +78,14 @@ impl Controller {
         wait: Duration,
     ) -> Result<Answer, HttpError> {
         let path = format!("{SYNC}?wait={}", wait.min(WAIT).as_secs());
-        // Once more with what it wants the question to be bound to.
-        for is_last in [false, true] {
-            let asking = asker.asking(question, self.certificate, self.challenge.clone());
-            let request = Request { asking, news: news.clone() };
-            let reply = self.connection.ask(Method::POST, &path, Some(&request), wait + PATIENCE).await?;
-            if reply.status == StatusCode::UNAUTHORIZED && !is_last {
-                let strange = |why| HttpError::Strange { place: self.place.clone(), why };
-                self.challenge = reply.parse::<Challenge>().map_err(strange)?.challenge;
-                continue;
-            }
-            let answer: FromController = reply.read(&self.place)?;
-            self.challenge = answer.challenge;
-            return Ok(answer.answer);
-        }
-        Err(HttpError::Strange { place: self.place.clone(), why: "it gives out no challenge".to_owned() })
+        let request = |certificate, challenge| Request {
+            asking: asker.asking(question, certificate, challenge),
+            news: news.clone(),
+        };
+        let reply = self.ask_bound(&path, request, wait + PATIENCE).await?;
+        let answer: FromController = reply.read(&self.place)?;
+        self.challenge = answer.challenge;
+        Ok(answer.answer)
     }
 
     /// Asks whose turn it is, of the two gateways of the site, or begins one; the answer may be held back for so long.
@@ -102,20 +96,29 @@ impl Controller {
         wait: Duration,
     ) -> Result<Registered, HttpError> {
         let path = format!("{REGISTER}?wait={}", wait.as_secs());
-        for is_last in [false, true] {
-            let wishing = asker.wishing(wish.clone(), self.certificate, self.challenge.clone());
-            let reply =
-                self.connection.ask(Method::POST, &path, Some(&wishing), wait + TURN_PATIENCE).await?;
-            if reply.status == StatusCode::UNAUTHORIZED && !is_last {
-                let strange = |why| HttpError::Strange { place: self.place.clone(), why };
-                self.challenge = reply.parse::<Challenge>().map_err(strange)?.challenge;
-                continue;
-            }
-            let answer: FromRegister = reply.read(&self.place)?;
-            self.challenge = answer.challenge;
-            return Ok(answer.registered);
+        let wishing = |certificate, challenge| asker.wishing(wish.clone(), certificate, challenge);
+        let reply = self.ask_bound(&path, wishing, wait + TURN_PATIENCE).await?;
+        let answer: FromRegister = reply.read(&self.place)?;
+        self.challenge = answer.challenge;
+        Ok(answer.registered)
+    }
+
+    /// Asks something that is bound to its certificate and to a challenge: once more, where it wants another challenge.
+    async fn ask_bound<T: Serialize + Sync>(
+        &mut self,
+        path: &str,
+        signed: impl Fn(Digest, String) -> T,
+        within: Duration,
+    ) -> Result<Reply, HttpError> {
+        let asked = signed(self.certificate, self.challenge.clone());
+        let reply = self.connection.ask(Method::POST, path, Some(&asked), within).await?;
+        if reply.status != StatusCode::UNAUTHORIZED {
+            return Ok(reply);
         }
-        Err(HttpError::Strange { place: self.place.clone(), why: "it gives out no challenge".to_owned() })
+        let strange = |why| HttpError::Strange { place: self.place.clone(), why };
+        self.challenge = reply.parse::<Challenge>().map_err(strange)?.challenge;
+        let asked = signed(self.certificate, self.challenge.clone());
+        self.connection.ask(Method::POST, path, Some(&asked), within).await
     }
 
     /// Applies for membership.
