@@ -257,6 +257,8 @@ impl Gateway {
             && let Some(turn) = turn.filter(|turn| *turn >= self.known)
         {
             (self.active, self.known, self.held) = (Some(turn), turn, turn);
+            // It may be over: before that is known, nobody is led here.
+            self.since = now.saturating_sub(NEW);
         }
         self.daemon = Some((now, turn));
     }

@@ -33,7 +33,8 @@ struct Machine {
 
 enum What {
     Beat(Box<Signed<Beat>>),
-    Tell(Option<u64>),
+    /// Its turn, and until when it may be announced.
+    Tell(Option<u64>, Option<Duration>),
     Answered(Option<u64>),
     Put(u64, Box<Signed<Turn>>),
     PutEnded(Registered),
@@ -50,6 +51,8 @@ struct Site {
     on_the_way: Vec<(Duration, usize, What)>,
     /// Every beginning of a turn: when, who, and which.
     begun: Vec<(Duration, usize, u64)>,
+    /// How often a daemon was let announce a turn while another one had begun a later.
+    stale: usize,
 }
 
 impl Site {
@@ -73,6 +76,7 @@ impl Site {
             register: Registered { version: 0, turn: None },
             on_the_way: Vec::new(),
             begun: Vec::new(),
+            stale: 0,
         };
         site.start(0);
         site.start(1);
@@ -90,8 +94,12 @@ impl Site {
     fn start(&mut self, at: usize) {
         let (network, run) = (Digest::of(b"network"), Run(self.random.u64(..)));
         let held = self.machines[at].held;
-        let agent =
+        let mut agent =
             Gateway::new((network, name("kiel")), Arc::clone(&self.key), run, held, SILENCE, self.now);
+        // An agent asks before it tells anything.
+        if let Some(turn) = self.machines[at].daemon {
+            agent.daemon(turn, self.now);
+        }
         self.machines[at].agent = Some(agent);
         self.machines[at].watch_was_up = false;
     }
@@ -112,7 +120,7 @@ impl Site {
                 let machine = &self.machines[*to];
                 // What waits for somebody who is stopped waits.
                 let waits = match what {
-                    What::Tell(_) => machine.daemon_stopped,
+                    What::Tell(..) => machine.daemon_stopped,
                     What::Put(..) => false,
                     _ => machine.agent_stopped,
                 };
@@ -144,12 +152,14 @@ impl Site {
                 }
                 self.send(FAR, to, What::PutEnded(self.register.clone()));
             }
-            What::Tell(turn) => {
+            What::Tell(turn, announce_until) => {
                 let Some(daemon) = &mut self.machines[to].daemon else { return };
                 if let Some(begun) = turn.filter(|_| *daemon != turn) {
                     self.begun.push((now, to, begun));
                 }
                 *daemon = turn;
+                let last = self.begun.iter().map(|(.., turn)| *turn).max();
+                self.stale += usize::from(announce_until.is_some_and(|until| now < until) && turn < last);
                 self.send(NEAR, to, What::Answered(turn));
             }
             _ => {
@@ -182,7 +192,8 @@ impl Site {
         if machine.reaches_register != machine.watch_was_up {
             machine.watch_was_up = machine.reaches_register;
             if machine.reaches_register {
-                agent.registered(&self.register, unix, now);
+                // It connects, and asks.
+                self.on_the_way.push((now + FAR * 4, at, What::Registered(self.register.clone())));
             } else {
                 agent.register_is_gone();
             }
@@ -200,7 +211,9 @@ impl Site {
         for action in actions {
             match action {
                 Action::Beat(beat) if self.links => self.send(NEAR, 1 - at, What::Beat(beat)),
-                Action::Tell { turn, .. } => self.send(NEAR, at, What::Tell(turn)),
+                Action::Tell { turn, announce } => {
+                    self.send(NEAR, at, What::Tell(turn, announce.then_some(now + SILENCE)));
+                }
                 Action::Put { at: version, turn } => self.send(FAR, at, What::Put(version, turn)),
                 Action::Keep(held) => self.machines[at].held = held,
                 Action::Beat(_) | Action::Prepare => {}
@@ -304,6 +317,7 @@ fn the_other_one_takes_over_within_a_second_whatever_is_killed() {
             site.run(Duration::from_secs(20));
             assert_eq!(site.only_active(), 1 - active, "story {story}: it does not take it back");
             assert_eq!(site.machines[active].daemon, Some(None), "story {story}: it knows that");
+            assert_eq!(site.stale, 0, "story {story}: hosts are led back to it for a while");
         }
     }
 }
