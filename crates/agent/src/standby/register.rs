@@ -111,43 +111,44 @@ impl Drop for Register {
 /// Tells what it has, as soon as it is another; nothing, as soon as no controller answers.
 async fn watch_it(asker: Asker, places: watch::Receiver<Places>, events: mpsc::Sender<Event>) {
     let mut refused = None;
-    loop {
+    while !events.is_closed() {
         let all = places.borrow().clone();
         let mut pause = PAUSE;
-        if let Ok(mut controller) = reach(all, INSIDE_FIRST).await {
-            // The first is answered at once.
-            let (mut known, mut wait) = (u64::MAX, Duration::ZERO);
-            for _ in 0..LOOK_INSIDE {
-                match controller.turn(&asker, &Wish::See { known }, wait).await {
-                    Ok(registered) => {
-                        (known, wait) = (registered.version, WAIT);
-                        if events.send(Event::Registered(Some(registered))).await.is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => {
-                        let why = error.to_string();
-                        if !matches!(error, HttpError::Unreachable { .. }) {
-                            pause = REFUSED_PAUSE;
-                            if refused.as_ref() != Some(&why) {
-                                tracing::warn!(event = "turn_refused", "{why}");
-                                refused = Some(why);
-                            }
-                        }
-                        wait = Duration::MAX;
-                        break;
+        if let Ok(controller) = reach(all, INSIDE_FIRST).await {
+            match watch_at(controller, &asker, &events).await {
+                Ok(()) => continue,
+                Err(HttpError::Unreachable { .. }) => {}
+                Err(error) => {
+                    pause = REFUSED_PAUSE;
+                    let why = error.to_string();
+                    if refused.as_ref() != Some(&why) {
+                        tracing::warn!(event = "turn_refused", "{why}");
+                        refused = Some(why);
                     }
                 }
             }
-            if wait != Duration::MAX {
-                continue;
-            }
         }
-        if events.send(Event::Registered(None)).await.is_err() {
-            return;
-        }
+        let _ = events.send(Event::Registered(None)).await;
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Tells what it has at one controller, until it is time to look for one inside of the tunnels.
+async fn watch_at(
+    mut controller: Controller,
+    asker: &Asker,
+    events: &mpsc::Sender<Event>,
+) -> Result<(), HttpError> {
+    // The first is answered at once.
+    let (mut known, mut wait) = (u64::MAX, Duration::ZERO);
+    for _ in 0..LOOK_INSIDE {
+        let registered = controller.turn(asker, &Wish::See { known }, wait).await?;
+        (known, wait) = (registered.version, WAIT);
+        if events.send(Event::Registered(Some(registered))).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The first controller that answers, of all: one that is gone may take its time. Those inside of the tunnels have so much of a

@@ -1,15 +1,11 @@
 //! Two gateways for one site, with the same key; keepalived says which of them has the addresses.
-//!
-//! ```text
-//!   host ── inside ─┬─ g1 ─┬─ outside ── router ── other site
-//!                   └─ g2 ─┘
-//! ```
 
 use lab::patience::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use super::scene::Scene;
+use crate::two_gateways::network;
 
 const KEEPALIVED: &str = include_str!("../../../../../examples/keepalived.conf");
 /// The other site, inside.
@@ -17,42 +13,8 @@ const OTHER: &str = "2001:db8:b::1";
 
 /// Both gateways and keepalived run, and the host reaches the other site.
 fn two_gateways() -> Option<Scene> {
-    let mut scene = Scene::new(&["h", "1", "2", "r", "b"], &["keepalived"])?;
-    for node in ["1", "2", "r", "b"] {
-        scene.node(node).sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
-    }
-    scene.ip("h", "link add name inside type bridge mcast_snooping 0\nlink set dev inside up");
-    scene.ip("r", "link add name outside type bridge mcast_snooping 0\nlink set dev outside up");
-    for (node, last) in [("1", "11"), ("2", "12")] {
-        let port = format!("to-{node}");
-        scene.link((node, "eth1"), ("h", &port));
-        scene.ip("h", &format!("link set dev {port} master inside"));
-        scene.link((node, "eth0"), ("r", &port));
-        scene.ip("r", &format!("link set dev {port} master outside"));
-        scene.ip(
-            node,
-            &format!(
-                "address add 2001:db8:fa::{last}/64 dev eth0 nodad\n\
-                 address add 2001:db8:a::{last}/64 dev eth1 nodad\n\
-                 route add default via 2001:db8:fa::1"
-            ),
-        );
-    }
-    scene.link(("b", "eth0"), ("r", "to-b"));
-    scene.ip("h", "address add 2001:db8:a::100/64 dev inside nodad\nroute add default via 2001:db8:a::1");
-    scene.ip(
-        "r",
-        "address add 2001:db8:fa::1/64 dev outside nodad\naddress add 2001:db8:fb::1/64 dev to-b nodad\n\
-         route add 2001:db8:a1::/64 via 2001:db8:fa::10\nroute add 2001:db8:b1::/64 via 2001:db8:fb::2",
-    );
-    scene.ip(
-        "b",
-        &format!(
-            "address add 2001:db8:fb::2/64 dev eth0 nodad\nroute add default via 2001:db8:fb::1\n\
-             address add {OTHER}/128 dev lo"
-        ),
-    );
-
+    let mut scene = Scene::new(&network::NODES, &["keepalived"])?;
+    network::make(&scene, "2001:db8:a::", &format!("{OTHER}/128"));
     let [ours, theirs] = ["a.key", "b.key"].map(|name| scene.key(name));
     let configuration = |node: &str, site: &str, key: &str, other: &str| {
         format!(

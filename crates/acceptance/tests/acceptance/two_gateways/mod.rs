@@ -1,10 +1,7 @@
 //! A site of a fleet with two gateways, one of which is active at a time; the other takes over, and TCP goes on.
-//!
-//! ```text
-//!   h ── inside ─┬─ 1 ─┬─ outside ── r ── b (hub, controller)
-//!                └─ 2 ─┘
-//! ```
+//! The other site (`b`) is the hub, with the controller.
 
+pub(crate) mod network;
 mod scene;
 
 use std::time::{Duration, Instant};

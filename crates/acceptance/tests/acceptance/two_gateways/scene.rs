@@ -9,6 +9,7 @@ use lab::patience::wait_until;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::network;
 use crate::recipes::scene::Scene;
 
 const FLOW: &str = include_str!("flow.py");
@@ -28,10 +29,10 @@ pub(super) fn other(node: &str) -> &'static str {
 impl Site {
     /// Both gateways run, one of them is active, and the hub is reached.
     pub(super) fn new(silence: &str) -> Option<Self> {
-        let scene = Scene::new(&["h", "1", "2", "r", "b"], &["python3"])?;
+        let scene = Scene::new(&network::NODES, &["python3"])?;
         std::fs::create_dir_all("/run/sidestep-agent").expect("a folder");
         std::fs::set_permissions("/run/sidestep-agent", Permissions::from_mode(0o2750)).expect("its mode");
-        network(&scene);
+        network::make(&scene, "fd00:a::", &format!("{HUB}/64"));
         let mut site = Site { scene };
         site.fleet();
         site.second(silence);
@@ -251,41 +252,4 @@ impl Site {
         assert_eq!(count, u64::from(seconds) * 100);
         (Duration::from_millis(longest), count as usize)
     }
-}
-
-/// Machines and links: nothing of it is of a fleet.
-fn network(scene: &Scene) {
-    for node in ["1", "2", "r", "b"] {
-        scene.node(node).sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
-    }
-    scene.ip("h", "link add name inside type bridge mcast_snooping 0\nlink set dev inside up");
-    scene.ip("r", "link add name outside type bridge mcast_snooping 0\nlink set dev outside up");
-    for node in ["1", "2"] {
-        let port = format!("to-{node}");
-        scene.link((node, "eth1"), ("h", &port));
-        scene.ip("h", &format!("link set dev {port} master inside"));
-        scene.link((node, "eth0"), ("r", &port));
-        scene.ip("r", &format!("link set dev {port} master outside"));
-        scene.ip(
-            node,
-            &format!(
-                "address add 2001:db8:fa::1{node}/64 dev eth0 nodad\naddress add fd00:a::1{node}/64 dev eth1 nodad\n\
-                 route add default via 2001:db8:fa::1"
-            ),
-        );
-    }
-    scene.link(("b", "eth0"), ("r", "to-b"));
-    scene.ip("h", "address add fd00:a::100/64 dev inside nodad\nroute add default via fd00:a::1");
-    scene.ip(
-        "r",
-        "address add 2001:db8:fa::1/64 dev outside nodad\naddress add 2001:db8:fb::1/64 dev to-b nodad\n\
-         route add 2001:db8:a1::/64 via 2001:db8:fa::10\nroute add 2001:db8:b1::/64 via 2001:db8:fb::2",
-    );
-    scene.ip(
-        "b",
-        &format!(
-            "address add 2001:db8:fb::2/64 dev eth0 nodad\nroute add default via 2001:db8:fb::1\n\
-             address add {HUB}/64 dev lo"
-        ),
-    );
 }
