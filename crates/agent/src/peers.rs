@@ -1,5 +1,6 @@
 //! Peers: their agents are asked, and theirs answered, over the tunnel that says who they are.
 
+use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use hyper::{Method, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::task::AbortHandle;
 
 use crate::event::{Event, Held};
 use crate::http::{Connection, HttpError, connect_inside};
@@ -27,6 +29,8 @@ const REQUEST_TIME: Duration = Duration::from_secs(10);
 const LONGEST: usize = 1 << 20;
 /// Connections at once. Only addresses of peers get as far as one.
 const MOST: usize = 1024;
+/// Of one peer, which asks one thing after the other: with one more its oldest ends, which it may have lost.
+const OF_ONE: usize = 4;
 /// After how long an address that is not there is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
 
@@ -60,6 +64,7 @@ pub(crate) async fn serve(address: IpAddr, events: mpsc::Sender<Event>) {
 
 /// Until the address is lost.
 async fn accept(listener: &TcpListener, places: &Arc<Semaphore>, events: &mpsc::Sender<Event>) {
+    let mut conversations: BTreeMap<IpAddr, Vec<AbortHandle>> = BTreeMap::new();
     loop {
         let Ok((stream, from)) = listener.accept().await else {
             tokio::time::sleep(AGAIN).await;
@@ -71,11 +76,17 @@ async fn accept(listener: &TcpListener, places: &Arc<Semaphore>, events: &mpsc::
         }
         let Ok(place) = Arc::clone(places).try_acquire_owned() else { continue };
         if is_peer.await == Ok(true) {
+            let own = conversations.entry(from.ip()).or_default();
+            own.retain(|one| !one.is_finished());
+            if own.len() == OF_ONE {
+                own.remove(0).abort();
+            }
             let events = events.clone();
-            tokio::spawn(async move {
+            let conversation = tokio::spawn(async move {
                 converse(stream, from.ip(), events).await;
                 drop(place);
             });
+            own.push(conversation.abort_handle());
         }
     }
 }
@@ -131,4 +142,59 @@ fn status(status: StatusCode) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::default());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+
+    use tokio::io::AsyncWriteExt as _;
+    use tokio::net::TcpSocket;
+
+    use super::*;
+
+    const AGENT: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(127, 0, 41, 61));
+
+    /// Begins a question that does not go on.
+    async fn connect_from(last: u8) -> TcpStream {
+        loop {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(([127, 0, 41, last], 0).into()).unwrap();
+            if let Ok(mut stream) = socket.connect((AGENT, PEER_PORT).into()).await {
+                stream.write_all(b"POST ").await.unwrap();
+                return stream;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    fn is_open(stream: &TcpStream) -> bool {
+        matches!(stream.try_read(&mut [0; 1]), Err(error) if error.kind() == ErrorKind::WouldBlock)
+    }
+
+    #[tokio::test]
+    async fn a_peer_that_connects_without_end_has_few_connections_and_ends_nobody_elses() {
+        let (sender, mut events) = mpsc::channel(8);
+        let server = tokio::spawn(serve(AGENT, sender));
+        tokio::spawn(async move {
+            while let Some(event) = events.recv().await {
+                if let Event::MayAsk(_, allowed) = event {
+                    let _ = allowed.send(true);
+                }
+            }
+        });
+        let before = connect_from(2).await;
+        let mut many = Vec::new();
+        for _ in 0..200 {
+            many.push(connect_from(3).await);
+        }
+        let after = connect_from(4).await;
+        let open = || many.iter().filter(|stream| is_open(stream)).count();
+        while open() > OF_ONE {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(open(), OF_ONE);
+        assert!(is_open(&before) && is_open(&after));
+        server.abort();
+    }
 }
