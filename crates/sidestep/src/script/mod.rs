@@ -14,6 +14,8 @@
 
 mod bench;
 mod client;
+#[cfg(test)]
+mod cookbook;
 mod explain;
 mod list;
 mod options;

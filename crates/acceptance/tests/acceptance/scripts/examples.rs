@@ -3,7 +3,7 @@
 //! of their own.
 
 use lab::process::Process;
-use lab::scale::emulated;
+use lab::scale::{emulated, scaled};
 
 use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
 
@@ -34,6 +34,40 @@ fn ssh_opens_for_who_has_knocked() {
         assert!(scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 0%"));
         scene.has_served(&[tier]);
         scene.sidestep(&["unload", &file]);
+    }
+}
+
+/// Those that have a function of their own name are given to it by their own tests.
+#[test]
+fn each_example_runs_at_a_hook_and_fails_at_no_packet() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    // Where `uplinks.lua` sends packets.
+    assert!(scene.run(&scene.router, &["ip", "link", "add", "name", "wan1", "type", "bridge"]).0);
+    let folder = std::fs::read_dir(example_path("")).expect("the examples");
+    let files = folder.map(|entry| entry.expect("an entry").path());
+    let mut files: Vec<_> = files.filter(|file| file.extension().is_some_and(|kind| kind == "lua")).collect();
+    files.sort_unstable();
+    for file in files {
+        let text = std::fs::read_to_string(&file).expect("a script");
+        if !text.contains("function process_packet(") {
+            continue;
+        }
+        let file = file.display().to_string();
+        let tiers = scene.tiers(&file, "process_packet", "ingress");
+        // In quick runs where it is best.
+        for &tier in &tiers[scaled(tiers.len() - 1, 0)..] {
+            scene.load(&file, "--hook prerouting --dev lan --tier", &[tier]);
+            for to in [format!("UDP6-SENDTO:[{SERVER}]:53"), format!("UDP4-SENDTO:{SERVER_IPV4}:123")] {
+                assert!(
+                    scene.run(&scene.client, &["sh", "-c", &format!("echo 12345678 | socat -u - {to}")]).0
+                );
+            }
+            let words =
+                ["sh", "-c", "ping -c 1 -W 0.1 \"$0\"; socat -u TCP6:[$0]:23,connect-timeout=0.1 -", SERVER];
+            scene.run(&scene.client, &words);
+            scene.has_served(&[tier]);
+            scene.sidestep(&["unload", &file]);
+        }
     }
 }
 
