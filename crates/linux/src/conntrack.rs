@@ -1,13 +1,10 @@
 //! Connections that netfilter follows in this network namespace, and what they have carried (ctnetlink).
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::{AsFd as _, AsRawFd as _};
 
-use nix::sys::socket::{MsgFlags, recv, send};
-
-use crate::error::{Context as _, Error, Result};
-use crate::nfnetlink::{HEADERS, Message, NETLINK_NETFILTER, NLMSG_DONE, NLMSG_ERROR, attributes};
-use crate::{sockopt, sysctl};
+use crate::error::Result;
+use crate::nfnetlink::{ASK_FOR_ALL, Client, Message, attribute, attributes};
+use crate::sysctl;
 
 // linux/netfilter/nfnetlink_conntrack.h
 const GET: u16 = 1 << 8 | 1;
@@ -23,8 +20,6 @@ const IP_DESTINATIONS: [u16; 2] = [2, 4];
 const PROTO_NUM: u16 = 1;
 const COUNTER_PACKETS: u16 = 1;
 const COUNTER_BYTES: u16 = 2;
-/// NLM_F_REQUEST, NLM_F_DUMP.
-const ASK_FOR_ALL: u16 = 1 | 0x300;
 
 /// Packets and bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,46 +58,20 @@ pub fn is_counted() -> Option<bool> {
 /// Where the kernel does not tell them (CONFIG_NF_CT_NETLINK, the module `nf_conntrack_netlink`).
 pub fn for_each(mut visit: impl FnMut(Connection)) -> Result<()> {
     let what =
-        || "ask for the connections that netfilter follows (needs CAP_NET_ADMIN and nf_conntrack_netlink)";
-    let owned = sockopt::socket(libc::AF_NETLINK, libc::SOCK_RAW, NETLINK_NETFILTER, what())?;
-    let fd = owned.as_fd().as_raw_fd();
+        "ask for the connections that netfilter follows (needs CAP_NET_ADMIN and nf_conntrack_netlink)";
     let mut request = Vec::new();
     Message::begin(&mut request, GET, ASK_FOR_ALL, 1, libc::AF_UNSPEC as u8, 0).end();
-    send(fd, &request, MsgFlags::empty()).context(what)?;
-    let mut buffer = vec![0; 1 << 16];
-    loop {
-        let count = recv(fd, &mut buffer, MsgFlags::empty()).context(what)?;
-        let mut rest = &buffer[..count];
-        while let Some((kind, message, behind)) = next(rest) {
-            rest = behind;
-            match kind {
-                NLMSG_DONE => return Ok(()),
-                NLMSG_ERROR => {
-                    let number = message.get(16..20).and_then(|bytes| bytes.try_into().ok());
-                    let number = number.map_or(libc::EPROTO, |bytes| -i32::from_ne_bytes(bytes));
-                    return Err(Error::new(what(), std::io::Error::from_raw_os_error(number)));
-                }
-                GET_ANSWER => {
-                    if let Some(connection) = message.get(HEADERS..).and_then(connection) {
-                        visit(connection);
-                    }
-                }
-                _ => {}
-            }
+    Client::open(what)?.ask(&request, |kind, attributes| {
+        if kind == GET_ANSWER
+            && let Some(connection) = connection(attributes)
+        {
+            visit(connection);
         }
-    }
-}
-
-/// The type of the first message, the message, and what is behind it.
-fn next(bytes: &[u8]) -> Option<(u16, &[u8], &[u8])> {
-    let length = u32::from_ne_bytes(bytes.get(..4)?.try_into().ok()?) as usize;
-    let kind = u16::from_ne_bytes(bytes.get(4..6)?.try_into().ok()?);
-    let message = bytes.get(..length).filter(|message| message.len() >= 16)?;
-    Some((kind, message, bytes.get(length.next_multiple_of(4)..).unwrap_or_default()))
+    })
 }
 
 fn connection(bytes: &[u8]) -> Option<Connection> {
-    let find = |wanted| attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value);
+    let find = |wanted| attribute(bytes, wanted);
     let (mut source, mut destination, mut protocol) = (None, None, None);
     for (kind, value) in attributes(find(TUPLE_ORIG)?) {
         for (part, octets) in attributes(value) {
@@ -144,6 +113,8 @@ fn count(bytes: &[u8]) -> Count {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::netlink::messages;
+    use crate::nfnetlink::{HEADERS, kind_of};
     use proptest::prelude::*;
 
     /// As the kernel writes it.
@@ -171,8 +142,8 @@ mod tests {
     #[test]
     fn a_connection_is_read() {
         let bytes = message();
-        let (kind, message, behind) = next(&bytes).unwrap();
-        assert_eq!((kind, behind.len()), (GET_ANSWER, 0));
+        let found: Vec<_> = messages(&bytes).collect();
+        assert_eq!((found.len(), kind_of(found[0])), (1, GET_ANSWER));
         let expected = Connection {
             protocol: 17,
             source: "2001:db8::1".parse().unwrap(),
@@ -180,7 +151,7 @@ mod tests {
             sent: Some(Count { packets: 2, bytes: 300 }),
             received: None,
         };
-        assert_eq!(connection(&message[HEADERS..]), Some(expected));
+        assert_eq!(connection(&found[0][HEADERS..]), Some(expected));
     }
 
     proptest! {
@@ -190,7 +161,7 @@ mod tests {
             let place = at % bytes.len();
             bytes[place] = octet;
             bytes.truncate(length);
-            if let Some((_, message, _)) = next(&bytes) {
+            for message in messages(&bytes) {
                 let _ = message.get(HEADERS..).and_then(connection);
             }
         }

@@ -10,7 +10,7 @@
 //! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
 //! | [`inner`] | the networks behind this machine |
-//! | [`ruleset`] | news of changes to tables of nftables |
+//! | [`ruleset`] | tables of nftables, as the kernel has them, and news of their changes |
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`outside`], [`inside`] | the table that keeps what is behind a tunnel off other interfaces: moving-target, IPsec |

@@ -10,7 +10,8 @@
 //! lets nothing but UDP and ICMPv6 in at the external interface, before the kernel looks at the packet; at other interfaces
 //! a chain does that is first of all. Only hop-by-hop options, which nobody but a neighbor can send, come before that.
 //!
-//! The rules are handed to the `nft` program as text, all or nothing.
+//! The rules are handed to the `nft` program as text, all or nothing. Whether they are still there is asked of the kernel itself
+//! ([`ruleset`]).
 
 use std::io::Write as _;
 use std::net::Ipv6Addr;
@@ -19,6 +20,7 @@ use std::process::{Command, Output, Stdio};
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::error::{Context, Error, Result};
+use crate::ruleset::{self, Family};
 
 /// Counts packets whose source is behind the tunnel, and that came from elsewhere.
 const INNER: &str = "inner";
@@ -58,55 +60,37 @@ pub struct DarkPrefix<'a> {
     pub behind: &'a [Ipv6Net],
 }
 
-/// Makes a prefix dark. Tables of that name get other contents in one step. Their chains stay, if they can: with each one
-/// that goes the kernel drops all packets of the namespace that wait in a queue for a program's verdict. Returns whether
-/// the external interface filters before the kernel looks at packets.
+/// Makes a prefix dark, and runs another script in the same transaction: all of it or nothing. Tables of that name get other
+/// contents in one step. Their chains stay, if they can: with each one that goes the kernel drops all packets of the namespace that
+/// wait in a queue for a program's verdict. Returns whether the external interface filters before the kernel looks at packets.
 ///
 /// Where the kernel has no connection tracking there is nothing to be exempt from, and the exemption is left out; where it
 /// has no hook at ingress, so is that.
-pub fn darken(dark: &DarkPrefix<'_>) -> Result<bool> {
-    let attempt = || {
-        let mut result = Ok(true);
+pub fn darken(dark: &DarkPrefix<'_>, beside: &str) -> Result<bool> {
+    let mut result = Ok(true);
+    // A table that somebody else made may have chains that are not like ours: then it goes first.
+    for is_replaced in [false, true] {
         for (at_ingress, exempt) in [(true, true), (true, false), (false, true), (false, false)] {
-            result = run_script(&render(dark, at_ingress, exempt)).map(|()| at_ingress);
-            if !result.as_ref().is_err_and(|error| error.raw_os_error() != Some(libc::ENOENT)) {
-                break;
+            let before = if is_replaced { replaced(dark.tunnel, at_ingress) } else { String::new() };
+            let script = before + beside + &render(dark, at_ingress, exempt);
+            result = run_script(&script).map(|()| at_ingress);
+            // An error with a number is that nft cannot be run.
+            if result.as_ref().err().is_none_or(|error| error.raw_os_error().is_some()) {
+                return result;
             }
         }
-        result
-    };
-    attempt().or_else(|_| {
-        // A table that somebody else made, with chains that are not like ours.
-        remove(dark.tunnel)?;
-        attempt()
-    })
+    }
+    result
 }
 
-/// How often tables are made once more, while somebody else keeps changing them.
-const TRIES: usize = 5;
-
-/// Makes tables, and returns how they are listed then. Somebody may change them before they are listed, as a firewall does
-/// that flushes all tables twice: what is listed the same after it was made once more is nobody's but ours. `None` where
-/// somebody keeps changing them: they are to be looked at again. `list` is given what `make` has returned, and returns
-/// nothing where a table is missing.
-///
-/// # Errors
-/// Those of `make` and `list`.
-pub fn make_and_list<T, E>(
-    mut make: impl FnMut() -> Result<T, E>,
-    list: impl Fn(&T) -> Result<String, E>,
-) -> Result<(T, Option<String>), E> {
-    let mut made = make()?;
-    let mut listed = list(&made)?;
-    for _ in 0..TRIES {
-        made = make()?;
-        let again = list(&made)?;
-        if again == listed && !again.is_empty() {
-            return Ok((made, Some(again)));
-        }
-        listed = again;
-    }
-    Ok((made, None))
+/// What removes the tables, whether or not they are there.
+fn replaced(tunnel: &str, at_ingress: bool) -> String {
+    let families = if at_ingress { &["ip6", "netdev"][..] } else { &["ip6"] };
+    let table = table_name(tunnel);
+    families
+        .iter()
+        .map(|family| format!("add table {family} {table}\ndelete table {family} {table}\n"))
+        .collect()
 }
 
 /// A table without its counters, as text; empty if there is none.
@@ -121,7 +105,7 @@ pub fn listed(family: &str, table: &str) -> Result<String> {
 /// Packets that were dropped because their source is behind the tunnel, since the table was made; none where no IPv6 is
 /// behind it, or there is no table.
 pub fn inner_drops(tunnel: &str) -> u64 {
-    crate::ruleset::counted_packets(crate::ruleset::Family::Ip6, &table_name(tunnel), INNER).unwrap_or(0)
+    ruleset::counted_packets(Family::Ip6, &table_name(tunnel), INNER).unwrap_or(0)
 }
 
 /// Removes the tables. Returns whether there were some.
@@ -178,24 +162,6 @@ pub fn ruleset() -> Result<String> {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
     Err(Error::other("nft list ruleset", first_line(&String::from_utf8_lossy(&output.stderr))))
-}
-
-/// Whether there is a table of this family and name. Nothing of what is in it is read.
-///
-/// # Errors
-/// Where nft cannot be run.
-pub fn has_table(family: &str, table: &str) -> Result<bool> {
-    let output = nft(&["list", "tables", family], "")?;
-    let wanted = format!("table {family} {table}");
-    Ok(String::from_utf8_lossy(&output.stdout).lines().any(|line| line == wanted))
-}
-
-/// Whether a table of the family `inet` has this chain.
-///
-/// # Errors
-/// Where nft cannot be run.
-pub fn has_chain(table: &str, chain: &str) -> Result<bool> {
-    Ok(nft(&["list", "chain", "inet", table, chain], "")?.status.success())
 }
 
 /// The script that [`darken`] runs.
@@ -384,23 +350,6 @@ mod tests {
     fn a_tunnel_name_becomes_a_table_name_that_nft_takes_unquoted() {
         assert_eq!(table_name("mt6d0"), "sidestep-mt6d0");
         assert_eq!(table_name("a; flush ruleset"), "sidestep-a__flush_ruleset");
-    }
-
-    #[test]
-    fn what_is_flushed_before_it_is_listed_is_made_once_more() {
-        // How often it was made when somebody flushes it.
-        for flushed_after in [vec![], vec![1], vec![1, 2], vec![2], vec![1, 3]] {
-            let (is_there, made) = (std::cell::Cell::new(false), std::cell::Cell::new(0));
-            let make = || -> Result<()> {
-                made.set(made.get() + 1);
-                is_there.set(!flushed_after.contains(&made.get()));
-                Ok(())
-            };
-            let list = |(): &()| Ok(if is_there.get() { "table".to_owned() } else { String::new() });
-            let listed = make_and_list(make, list).unwrap().1;
-            assert_eq!(listed.as_deref(), Some("table"), "{flushed_after:?}");
-        }
-        assert_eq!(make_and_list(|| Ok::<_, Error>(()), |()| Ok(String::new())).unwrap(), ((), None));
     }
 
     #[test]

@@ -6,7 +6,6 @@
 
 use ipnet::{IpNet, Ipv6Net};
 
-use crate::error::Result;
 use crate::nft;
 
 /// Counts packets that came in by the external interface from behind the tunnel.
@@ -31,14 +30,6 @@ pub struct Outside<'a> {
 #[must_use]
 pub fn table_name(tunnel: &str) -> String {
     nft::table_name(tunnel) + "-outside"
-}
-
-/// What the table is, as the kernel has it, without counters: to be compared.
-///
-/// # Errors
-/// Where nft cannot be run.
-pub fn listed(tunnel: &str) -> Result<String> {
-    nft::listed("inet", &table_name(tunnel))
 }
 
 /// Packets that came in by the external interface from behind the tunnel and were dropped, since the table was made; none

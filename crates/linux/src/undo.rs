@@ -184,10 +184,10 @@ impl Journal {
         self.undo(netlink, &Step::Neighbor { index, address })
     }
 
-    /// Makes a prefix dark: see [`nft::darken`].
-    pub fn darken(&mut self, dark: &nft::DarkPrefix<'_>) -> Result<bool> {
+    /// Makes a prefix dark, and runs another script in the same transaction: see [`nft::darken`].
+    pub fn darken(&mut self, dark: &nft::DarkPrefix<'_>, beside: &str) -> Result<bool> {
         let step = Step::DarkPrefix { tunnel: dark.tunnel.to_owned() };
-        self.take(step, || nft::darken(dark))
+        self.take(step, || nft::darken(dark, beside))
     }
 
     /// Gives an interface an address, for good if there are no lifetimes. If it has it already, it stays, and the error
@@ -217,8 +217,12 @@ impl Journal {
 
     /// Runs a script of nft that makes, or changes, a table of ours, and nothing else.
     pub fn set_table(&mut self, family: &str, name: &str, script: &str) -> Result<()> {
-        let step = Step::Table { family: family.to_owned(), name: name.to_owned() };
-        self.take(step, || nft::apply(script))
+        self.make_table(family, name, || nft::apply(script))
+    }
+
+    /// Has a table of ours made, or changed, with others at once.
+    pub fn make_table<T>(&mut self, family: &str, name: &str, make: impl FnOnce() -> Result<T>) -> Result<T> {
+        self.take(Step::Table { family: family.to_owned(), name: name.to_owned() }, make)
     }
 
     /// Removes a table that was made through this journal.

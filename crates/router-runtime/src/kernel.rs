@@ -9,6 +9,7 @@ use std::time::Instant;
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
+use linux::ruleset::{Family, has_chain, has_table};
 use linux::undo::{Journal, Step};
 use router::firewall::TABLE;
 use router::lifetime::Lifetime;
@@ -106,7 +107,7 @@ impl Kernel {
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
         let compiled = firewall::compiled(&self.with_tunnel_endpoint(firewall));
         let (mark, table) = firewall::marked(&compiled.script, firewall::UP);
-        if !linux::nft::has_chain(TABLE, &mark)? {
+        if !has_chain(Family::Inet, TABLE, &mark)? {
             self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
         }
         Ok(())
@@ -116,19 +117,19 @@ impl Kernel {
     /// were.
     pub(super) fn restore_tables(&mut self) -> Result<Vec<&'static str>, firewall::Error> {
         let mut restored = Vec::new();
-        if !linux::nft::has_table("inet", TABLE)?
+        if !has_table(Family::Inet, TABLE)?
             && let Some(firewall) = self.firewall.clone()
         {
             self.put_firewall(&firewall)?;
             restored.push(TABLE);
         }
         if let Some(nat) = &self.nat
-            && !linux::nft::has_table("ip", NAT_TABLE)?
+            && !has_table(Family::Ip, NAT_TABLE)?
         {
             self.journal.set_table("ip", NAT_TABLE, nat)?;
             restored.push(NAT_TABLE);
         }
-        if self.neighbors.is_some() && !linux::nft::has_table("ip6", NEIGHBORS_TABLE)? {
+        if self.neighbors.is_some() && !has_table(Family::Ip6, NEIGHBORS_TABLE)? {
             // Made anew with the plan, for whoever is there by now.
             self.neighbors = None;
             restored.push(NEIGHBORS_TABLE);

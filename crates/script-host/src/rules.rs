@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use linux::nft;
 use linux::queue::rule;
+use linux::ruleset::{Family, has_chain};
 use script::compile::PUNT_MASK;
 use script::matching::Rule;
 
@@ -61,7 +62,7 @@ pub(super) fn restore(
     place: Place,
     mark: Option<u32>,
 ) -> linux::Result<bool> {
-    if nft::has_chain(TABLE, &format!("script{id}"))? {
+    if has_chain(Family::Inet, TABLE, &format!("script{id}"))? {
         return Ok(false);
     }
     nft::apply(&format!("add table inet {TABLE}\n"))?;
@@ -70,7 +71,7 @@ pub(super) fn restore(
 
 /// Gives it no more packets.
 pub(super) fn remove(id: u32) -> linux::Result<()> {
-    if !nft::has_chain(TABLE, &format!("script{id}"))? {
+    if !has_chain(Family::Inet, TABLE, &format!("script{id}"))? {
         return Ok(());
     }
     nft::apply(&removal(id, &format!("delete chain inet {TABLE} script{id}\n")))

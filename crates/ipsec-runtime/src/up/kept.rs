@@ -1,12 +1,13 @@
 //! A table of nftables that comes back when somebody changes it or takes it away.
 //!
-//! nft takes tens of milliseconds, the more networks the longer. Once the table is there, whatever is done with it is done in
-//! a thread of its own, so that no packet waits for it.
+//! nft takes tens of milliseconds, the more networks the longer. It is run only to change something, and once the table is
+//! there in a thread of its own, so that no packet waits for it.
 
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
 
 use linux::event::Waker;
 use linux::nft;
+use linux::ruleset::{self, Family, Snapshot};
 use linux::undo::Journal;
 use tracing::{debug, warn};
 
@@ -27,11 +28,11 @@ pub(super) struct Kept {
     at_work: Option<Receiver<linux::Result<Done>>>,
 }
 
-/// The script that has made it, and how the kernel lists it since, if that is known.
+/// The script that has made it, and how the kernel has it since, if that is known.
 #[derive(Debug, Clone)]
 struct Made {
     script: String,
-    listed: Option<String>,
+    found: Option<Snapshot>,
 }
 
 #[derive(Debug)]
@@ -139,7 +140,8 @@ impl Kept {
 
 /// Makes another table of it, or what it was again if somebody has changed it.
 fn bring_about(made: Made, script: Option<String>, name: &str) -> linux::Result<Done> {
-    if script.is_none() && Some(nft::listed(FAMILY, name)?) == made.listed {
+    let now = Snapshot::of(&[(Family::Inet, name)])?;
+    if script.is_none() && made.found.as_ref().is_some_and(|found| found.is_same(&now)) {
         return Ok(Done { made, was_changed: false });
     }
     let was_changed = script.is_none();
@@ -147,8 +149,11 @@ fn bring_about(made: Made, script: Option<String>, name: &str) -> linux::Result<
     Ok(Done { made, was_changed })
 }
 
-/// Makes it, and says how it is listed then.
+/// Makes it, and says how the kernel has it then.
 fn put(script: String, name: &str, mut apply: impl FnMut(&str) -> linux::Result<()>) -> linux::Result<Made> {
-    let ((), listed) = nft::make_and_list(|| apply(&script), |()| nft::listed(FAMILY, name))?;
-    Ok(Made { script, listed })
+    let tables = [(Family::Inet, name)];
+    let before = Snapshot::of(&tables)?;
+    let is_whole = |(): &(), found: &Snapshot| found.has(0);
+    let ((), found) = ruleset::make_and_look(&before, &tables, || apply(&script), is_whole)?;
+    Ok(Made { script, found })
 }

@@ -6,6 +6,7 @@ use linux::netlink::{Netlink, Route};
 use linux::netns;
 use linux::nft::{self, PrefixDelivery};
 use linux::packet::{self, PacketSocket};
+use linux::ruleset::{self, Family};
 use linux::udp::{EndpointOptions, EndpointSocket, SendOutcome};
 
 use crate::network::{A, B, LINK, Node, Pair, dark, endpoint, eventually, routed_pair};
@@ -61,7 +62,7 @@ fn a_routed_prefix_is_dark_but_for_the_exact_four_tuple() {
     let pair = routed_pair();
     // Without the table everything answers, so the probes do find something.
     assert!(answers(&pair.a, ACTIVE).contains(&(58, 129)));
-    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[])).unwrap());
+    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[]), "").unwrap());
     assert!(pair.b.must("nft list ruleset").contains("notrack"));
 
     let at_b = open(&pair.b, "[2001:db8:b1::77]:50000", Some("[2001:db8:a1::1]:4000"));
@@ -88,7 +89,7 @@ fn a_socket_on_every_address_does_not_make_the_prefix_light() {
         return;
     }
     let pair = routed_pair();
-    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[])).unwrap());
+    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[]), "").unwrap());
     let wildcard = open(&pair.b, "[::]:50000", None);
     let a = open(&pair.a, "[2001:db8:a1::1]:4000", None);
     a.send(b"hello", None, Some(endpoint("[2001:db8:b1::77]:50000")), 0).unwrap();
@@ -104,7 +105,7 @@ fn a_packet_too_big_still_reaches_an_active_endpoint() {
         return;
     }
     let pair = routed_pair();
-    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[])).unwrap());
+    pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[]), "").unwrap());
     pair.a.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
     pair.a
         .must("ip link add far type veth peer name end && ip link set far mtu 1400 up && ip link set end up");
@@ -126,7 +127,7 @@ fn on_a_shared_link_only_what_is_ours_is_dark() {
     let on_link = |own| dark(TUNNEL, "2001:db8:1::/64", PrefixDelivery::OnLink, own);
     pair.b.must("echo 1 > /proc/sys/net/ipv6/conf/all/forwarding");
     pair.b.run(|| {
-        nft::darken(&on_link(&[B])).unwrap();
+        nft::darken(&on_link(&[B]), "").unwrap();
         Netlink::open().unwrap().add_route(&Route::local("2001:db8:1::77/128".parse().unwrap())).unwrap();
     });
     let mac = pair.b.link().mac.unwrap();
@@ -141,9 +142,9 @@ fn on_a_shared_link_only_what_is_ours_is_dark() {
 
     // The real address answers until it is no longer named, and neighbor discovery always does.
     pair.a.must(&format!("ping -6 -c 1 -W 1 {B}"));
-    pair.b.run(|| nft::darken(&on_link(&[])).unwrap());
+    pair.b.run(|| nft::darken(&on_link(&[]), "").unwrap());
     assert!(!pair.a.sh(&format!("ping -6 -c 1 -W 0.3 {B}")).0);
-    pair.b.run(|| nft::darken(&on_link(&[B])).unwrap());
+    pair.b.run(|| nft::darken(&on_link(&[B]), "").unwrap());
     pair.a.must(&format!("ip neighbor flush dev {LINK}; ping -6 -c 1 -W 1 {B}"));
     pair.b.must(&format!("ip neighbor flush dev {LINK}; ping -6 -c 1 -W 1 {A}"));
 }
@@ -183,7 +184,7 @@ fn extension_headers_and_fragments_are_not_answered() {
         if is_dark {
             // What was sent before is answered by now.
             std::thread::sleep(Duration::from_secs(2));
-            pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[])).unwrap());
+            pair.b.run(|| nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[]), "").unwrap());
         }
         let index = pair.a.link().index;
         let socket = pair.a.run(|| PacketSocket::open(index, &packet::PacketOptions::default()).unwrap());
@@ -219,9 +220,9 @@ fn the_table_is_replaced_and_tables_of_others_stay() {
     node.must("nft add table ip6 foreign; nft add table inet sidestep-other");
     node.run(|| {
         for _ in 0..2 {
-            nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[B, A])).unwrap();
+            nft::darken(&dark(TUNNEL, ROUTED, PrefixDelivery::Routed, &[B, A]), "").unwrap();
         }
-        let is_dark = || nft::has_table("ip6", &nft::table_name(TUNNEL)).unwrap();
+        let is_dark = || ruleset::has_table(Family::Ip6, &nft::table_name(TUNNEL)).unwrap();
         assert!(is_dark());
         assert!(nft::remove(TUNNEL).unwrap());
         assert!(!is_dark());

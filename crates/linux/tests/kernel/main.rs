@@ -16,6 +16,7 @@ mod packet;
 mod process;
 mod queue;
 mod raw_host;
+mod ruleset;
 mod shared;
 mod transparent;
 mod tun;

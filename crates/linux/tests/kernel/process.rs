@@ -27,7 +27,7 @@ fn two_capabilities_are_enough_for_all_that_a_tunnel_needs() {
         EndpointSocket::open(endpoint("[2001:db8:a1::1]:500"), None, &EndpointOptions::default())
             .unwrap_err();
         EndpointSocket::open(endpoint("[2001:db8:a1::1]:5000"), None, &EndpointOptions::default()).unwrap();
-        nft::darken(&dark("t0", prefix, PrefixDelivery::Routed, &[])).unwrap();
+        nft::darken(&dark("t0", prefix, PrefixDelivery::Routed, &[]), "").unwrap();
         assert!(nft::remove("t0").unwrap());
         // What is not kept is refused.
         assert_eq!(netns::enter_new().unwrap_err().kind(), std::io::ErrorKind::PermissionDenied);

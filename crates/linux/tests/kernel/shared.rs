@@ -138,7 +138,7 @@ fn a_dark_prefix_stays_dark_but_for_what_is_heard() {
     }
     let pair = routed_pair();
     pair.b.run(|| {
-        nft::darken(&dark("mt6d0", "2001:db8:b1::/64", PrefixDelivery::Routed, &[])).unwrap();
+        nft::darken(&dark("mt6d0", "2001:db8:b1::/64", PrefixDelivery::Routed, &[]), "").unwrap();
     });
     let socket = shared(&pair.b, 8, &[HEARD]);
     let a = open(&pair.a, AT_A, None);

@@ -27,7 +27,7 @@ fn set_up(netlink: &mut Netlink, path: &Path) -> Journal {
     journal.add_route(netlink, Route::device("2001:db8:b::/48".parse().unwrap(), index)).unwrap();
     journal.add_route(netlink, Route::device("198.51.100.0/24".parse().unwrap(), index)).unwrap();
     journal.add_neighbor(netlink, index, COMING, MAC, NeighborState::Permanent).unwrap();
-    journal.darken(&dark(TUNNEL, prefix, PrefixDelivery::Routed, &[])).unwrap();
+    journal.darken(&dark(TUNNEL, prefix, PrefixDelivery::Routed, &[]), "").unwrap();
     journal.add_address(netlink, index, "2001:db8:e::1/64".parse().unwrap(), None).unwrap();
     journal.set_table("ip", "sidestep-test", "table ip sidestep-test { }").unwrap();
     journal.set_global("ipv6/conf/all/forwarding", "1").unwrap();

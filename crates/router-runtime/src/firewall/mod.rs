@@ -19,10 +19,10 @@ use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use config::Firewall;
+use linux::ruleset::{self, Family};
 use router::firewall::TABLE;
 use router::firewall::compile::{Existing, replace};
 use router::firewall::{Compiled, compile};
-use serde_json::Value;
 
 pub use count::{Count, Counts};
 pub use explain::{explain, place, reason};
@@ -65,9 +65,6 @@ pub enum Error {
     /// A process, or the number of this network namespace.
     #[error("{0}")]
     Io(#[from] io::Error),
-    /// What nft lists is not understood.
-    #[error("{0}")]
-    Listing(#[from] serde_json::Error),
 }
 
 /// The table, for the time zone of this machine.
@@ -123,7 +120,7 @@ pub fn confirm() -> Result<Confirmed, Error> {
 /// If a change waits for its confirmation, or the kernel refuses.
 pub fn remove() -> Result<bool, Error> {
     refuse_while_pending()?;
-    if linux::nft::list_inet(TABLE, true)?.is_none() {
+    if !ruleset::has_table(Family::Inet, TABLE)? {
         return Ok(false);
     }
     linux::nft::apply(&format!("delete table inet {TABLE}\n"))?;
@@ -219,7 +216,7 @@ pub(crate) fn marked(script: &str, by: &str) -> (String, String) {
 pub fn is_in_force(firewall: &Firewall) -> linux::Result<bool> {
     let script = compiled(firewall).script;
     for by in [UP, APPLIED] {
-        if linux::nft::has_chain(TABLE, &marked(&script, by).0)? {
+        if ruleset::has_chain(Family::Inet, TABLE, &marked(&script, by).0)? {
             return Ok(true);
         }
     }
@@ -256,11 +253,6 @@ fn saved() -> Result<PathBuf, Error> {
 
 /// What is in the table now.
 fn existing() -> Result<Existing, Error> {
-    let Some(listing) = linux::nft::list_inet(TABLE, true)? else { return Ok(Existing::default()) };
-    let listing: Value = serde_json::from_str(&listing)?;
-    let names = |kind: &str| -> Vec<String> {
-        let objects = listing["nftables"].as_array().into_iter().flatten();
-        objects.filter_map(|object| Some(object[kind]["name"].as_str()?.to_owned())).collect()
-    };
-    Ok(Existing { chains: names("chain"), maps: names("map") })
+    let ruleset::Names { chains, maps } = ruleset::names(Family::Inet, TABLE)?;
+    Ok(Existing { chains, maps })
 }

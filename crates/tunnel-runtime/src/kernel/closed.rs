@@ -44,16 +44,14 @@ impl ClosedRoutes {
         Ok(ClosedRoutes { journal, in_force: None, left, table, left_table })
     }
 
-    /// Keeps what is behind the peers off the external interface, or no longer does.
-    pub(crate) fn keep_off(
-        &mut self,
-        outside: Option<Outside<'_>>,
-        netlink: &mut Netlink,
-    ) -> linux::Result<()> {
-        match outside {
-            Some(outside) => self.journal.set_table(FAMILY, &self.table, &outside.render()),
-            None => self.journal.delete_table(netlink, FAMILY, &self.table),
-        }
+    /// Keeps what is behind the peers off the external interface: `make` makes the table, at once with others.
+    pub(crate) fn keep_off<T>(&mut self, make: impl FnOnce() -> linux::Result<T>) -> linux::Result<T> {
+        self.journal.make_table(FAMILY, &self.table, make)
+    }
+
+    /// No longer does.
+    pub(crate) fn let_out(&mut self, netlink: &mut Netlink) -> linux::Result<()> {
+        self.journal.delete_table(netlink, FAMILY, &self.table)
     }
 
     /// Adds those of a new configuration to those that there are: nothing is open while one takes the other's place.
@@ -185,7 +183,7 @@ pub fn close(config: &TunnelConfig, socket: &Path) -> linux::Result<usize> {
     closed.add(&wanted, &mut netlink)?;
     if let Some(kept_off) = KeptOff::of(config, &mut netlink)? {
         let outside = kept_off.outside(tunnel, &node.external, node.hop_prefix);
-        closed.keep_off(Some(outside), &mut netlink)?;
+        closed.keep_off(|| nft::apply(&outside.render()))?;
     }
     Ok(wanted.len())
 }

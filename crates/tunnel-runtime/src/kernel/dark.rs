@@ -10,8 +10,8 @@ use tracing::warn;
 use super::{Kernel, KernelEvent};
 
 impl Kernel {
-    /// Makes the prefix dark, but for the addresses of this host in it, which are returned. Also where that was done
-    /// before: a firewall that is started anew flushes the tables of others.
+    /// Makes the prefix dark, but for the addresses of this host in it, which are returned, unless it is so as it is to be. The
+    /// tables are looked at every time: a firewall that is started anew flushes those of others.
     pub(super) fn darken(&mut self, prefix: Ipv6Net, on_link: bool) -> Result<Vec<Ipv6Addr>, linux::Error> {
         let (delivery, own) = if on_link {
             (nft::PrefixDelivery::OnLink, self.own_addresses(prefix)?)
@@ -27,23 +27,27 @@ impl Kernel {
             behind: &self.state.behind,
         };
         let kept_off = self.state.kept_off.as_ref();
-        let outside = kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix));
-        let (journal, closed, netlink) = (&mut self.journal, &mut self.closed, &mut self.netlink);
+        let outside =
+            kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix).render());
+        let outside = outside.as_deref();
+        let rules = nft::render(&dark, true, true) + outside.unwrap_or_default();
+        let before = self.tables.look()?;
+        if self.tables.have(&rules, &before) {
+            return Ok(own);
+        }
+        let (journal, closed) = (&mut self.journal, &mut self.closed);
+        if outside.is_none() {
+            closed.let_out(&mut self.netlink)?;
+        }
         let make = || {
-            closed.keep_off(outside, netlink)?;
-            journal.darken(&dark)
+            let Some(outside) = outside else { return journal.darken(&dark, "") };
+            closed.keep_off(|| journal.darken(&dark, outside)).or_else(|error| {
+                // A prefix that cannot be dark is no reason for what is behind the peers to leave in clear.
+                closed.keep_off(|| nft::apply(outside))?;
+                Err(error)
+            })
         };
-        let list = |at_ingress: &bool| {
-            let tables = listed(&self.tunnel)?;
-            let is_whole = |[dark, early, outside]: &[String; 3]| {
-                !dark.is_empty()
-                    && early.is_empty() != *at_ingress
-                    && outside.is_empty() == kept_off.is_none()
-            };
-            Ok(if is_whole(&tables) { tables.concat() } else { String::new() })
-        };
-        let (at_ingress, tables) = nft::make_and_list(make, list)?;
-        self.tables = tables;
+        let at_ingress = self.tables.make(rules, outside.is_some(), &before, make)?;
         if !at_ingress {
             warn!(
                 "this kernel has no ingress hook for nftables: neighbors can have hop-by-hop options answered"
@@ -65,8 +69,8 @@ impl Kernel {
     /// them does. Returns whether they are there.
     pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
-        let found = listed(&self.tunnel);
-        if found.as_ref().is_ok_and(|found| Some(found.concat()) == self.tables) {
+        let found = self.tables.look();
+        if found.as_ref().is_ok_and(|found| self.tables.are(found)) {
             return true;
         }
         match found.and_then(|_| self.darken(prefix, on_link)) {
@@ -98,10 +102,4 @@ impl Kernel {
             warn!("{error}");
         }
     }
-}
-
-/// The tables, as the kernel has them: those of the prefix at its hooks and at the interface's, and that of what is outside.
-fn listed(tunnel: &str) -> Result<[String; 3], linux::Error> {
-    let table = nft::table_name(tunnel);
-    Ok([nft::listed("ip6", &table)?, nft::listed("netdev", &table)?, linux::outside::listed(tunnel)?])
 }

@@ -12,7 +12,6 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::neighbor::Responder;
 use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
-use linux::nft;
 use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
@@ -25,10 +24,12 @@ mod dark;
 mod host_interface;
 mod network_detection;
 mod prefix;
+mod tables;
 
 use closed::{Beside, ClosedRoutes, KeptOff, closed_routes, destinations};
 use network_detection::{Network, RouterDiscovery};
 pub(crate) use prefix::who_hops_in;
+use tables::Tables;
 
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
@@ -165,9 +166,7 @@ pub(super) struct Kernel {
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
     state: State,
-    /// The tables that keep the prefix dark, and the inner networks off the external interface, as they are to be, if it is
-    /// known how they are listed.
-    tables: Option<String>,
+    tables: Tables,
     on_link: Option<OnLink>,
     /// Who listens to the link's routers, and what they said last; in [`Mode::Host`](config::Mode::Host).
     discovery: Option<RouterDiscovery>,
@@ -213,7 +212,7 @@ impl Kernel {
             sockets,
             lookup_table,
             state: State::default(),
-            tables: None,
+            tables: Tables::of(&config.tunnel.name),
             on_link: None,
             discovery: None,
             network: None,
@@ -462,7 +461,6 @@ impl Kernel {
         // They may have been changed before anybody was told.
         let mut restore = Some(rested);
         let mut dark = true;
-        let tables = [nft::table_name(&self.tunnel), linux::outside::table_name(&self.tunnel)];
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
             let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
@@ -505,7 +503,7 @@ impl Kernel {
                     MONITOR => self.changed(monitor, report),
                     DISCOVERY => {}
                     RULESET => {
-                        if ruleset.changed(&tables)? {
+                        if ruleset.changed(self.tables.names())? {
                             restore.get_or_insert(rested);
                         }
                     }

@@ -3,6 +3,7 @@
 use ipnet::{IpNet, Ipv6Net};
 use linux::netlink::{Netlink, Route};
 use linux::nft;
+use linux::ruleset::{self, Family};
 use linux::undo::Step;
 
 use super::Kernel;
@@ -51,8 +52,11 @@ pub(crate) fn who_hops_in(
     // A tunnel's device has no hardware address.
     let devices = netlink.links()?.into_iter().filter(|link| link.mac.is_none() && link.name != tunnel);
     for device in devices {
-        let table = nft::listed("ip6", &nft::table_name(&device.name))?;
-        if table.contains(&format!("ip6 daddr {prefix} ip6 daddr != @own")) {
+        let table = nft::table_name(&device.name);
+        if !ruleset::has_table(Family::Ip6, &table)? {
+            continue;
+        }
+        if nft::listed("ip6", &table)?.contains(&format!("ip6 daddr {prefix} ip6 daddr != @own")) {
             return Ok(Some(device.name));
         }
     }

@@ -1,8 +1,10 @@
 //! A configuration that changes while traffic flows.
 
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use lab::edited::Edited;
 use lab::patience::wait_until;
@@ -50,6 +52,47 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
     scene::assert_complete(&scene::finish(stream));
     assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was to stay");
     assert_confined(lab.gateway_a().id().expect("it runs"));
+}
+
+/// Where many gateways read their files at once, as a fleet's do, what each runs is what they wait for.
+#[test]
+fn a_reload_runs_nft_once_for_other_rules_and_not_at_all_for_the_same() {
+    let Some(program) = crate::program(&["nft"]) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let script = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("a script");
+        path
+    };
+    // In a folder that the daemon may write to.
+    let runs = "/run/sidestep/runs-of-nft";
+    let nft = format!("PATH=${{PATH#*:}}; echo \"$*\" >> {runs}; exec nft \"$@\"");
+    let folder = script("nft", &nft).parent().expect("a folder").display().to_string();
+    let program = script("sidestep", &format!("PATH={folder}:$PATH exec {} \"$@\"", program.display()));
+    let mut lab = scene::up(Lab::builder(program));
+
+    let rules = |lab: &Lab| scene::run(lab, Node::GatewayA, &["nft", "--stateless", "list", "ruleset"]);
+    let runs_of_reload = |lab: &mut Lab| {
+        std::fs::write(runs, "").expect("a file");
+        assert!(reload(lab, Site::A).status.success());
+        // The news of its own changes are looked after in time, too.
+        std::thread::sleep(Duration::from_secs(2));
+        std::fs::read_to_string(runs).expect("a file").lines().count()
+    };
+    let before = rules(&lab);
+    assert_eq!(runs_of_reload(&mut lab), 0, "nothing has changed");
+    edit(&mut lab, Site::A, |text| text.edited("[[peer]]", "[[peer]]\nkeepalive = \"20s\""));
+    assert_eq!(runs_of_reload(&mut lab), 0, "nothing that rules say");
+    edit(&mut lab, Site::A, |text| {
+        text.edited("\"2001:db8:b::/64\"", "\"2001:db8:b::/64\", \"fd00:b9::/64\"")
+    });
+    assert_eq!(runs_of_reload(&mut lab), 1, "all tables at once");
+    assert_eq!(rules(&lab).matches("fd00:b9::/64").count(), 2, "in two tables: {}", rules(&lab));
+    edit(&mut lab, Site::A, |text| text.edited(", \"fd00:b9::/64\"", ""));
+    assert_eq!(runs_of_reload(&mut lab), 1, "and back");
+    assert_eq!(rules(&lab), before);
+    assert_eq!(lab.show(Site::A).expect("a status")["rules_restored"], 0, "nobody else changed them");
 }
 
 /// All of that also where it is started by hand, as here.

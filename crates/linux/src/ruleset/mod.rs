@@ -1,4 +1,6 @@
-//! News of changes to tables of nftables, whoever made them, and their counters.
+//! Tables of nftables, as the kernel has them, and news of their changes, whoever made them. No program is run for that.
+
+mod contents;
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
@@ -6,7 +8,10 @@ use netlink_sys::{Socket, SocketAddr};
 
 use crate::error::{Context, Error, Result};
 use crate::netlink::messages;
-use crate::nfnetlink::{HEADERS, Message, NETLINK_NETFILTER, attributes};
+use crate::nfnetlink::{HEADERS, NETLINK_NETFILTER, attributes, kind_of};
+
+pub(crate) use contents::counted_packets;
+pub use contents::{Family, Names, Snapshot, has_chain, has_table, make_and_look, names};
 
 /// linux/netfilter/nfnetlink.h
 const NFNLGRP_NFTABLES: u32 = 7;
@@ -57,43 +62,6 @@ impl RulesetMonitor {
     }
 }
 
-/// Families of tables, by their numbers in linux/netfilter.h.
-#[derive(Clone, Copy)]
-pub(crate) enum Family {
-    Inet = 1,
-    Ip6 = 10,
-}
-
-/// The packets of a named counter of a table.
-///
-/// # Errors
-/// Where there is none, or the kernel does not say.
-pub(crate) fn counted_packets(family: Family, table: &str, name: &str) -> Result<u64> {
-    const NFT_MSG_GETOBJ: u16 = NFNL_SUBSYS_NFTABLES << 8 | 19;
-    const REQUEST: u16 = 1;
-    const NFT_OBJECT_COUNTER: u32 = 1;
-    let (obj_table, obj_name, obj_type, obj_data, counter_packets) = (1, 2, 3, 4, 2);
-    let mut socket = Socket::new(NETLINK_NETFILTER as isize).context(|| "socket for nfnetlink")?;
-    socket.bind_auto().context(|| "bind the nfnetlink socket")?;
-    let mut request = Vec::new();
-    let mut message = Message::begin(&mut request, NFT_MSG_GETOBJ, REQUEST, 1, family as u8, 0);
-    message.attribute(obj_table, &[table.as_bytes(), &[0]].concat());
-    message.attribute(obj_name, &[name.as_bytes(), &[0]].concat());
-    message.attribute(obj_type, &NFT_OBJECT_COUNTER.to_be_bytes());
-    message.end();
-    socket.send_to(&request, &SocketAddr::new(0, 0), 0).context(|| "send to nfnetlink")?;
-    let (answer, _) = socket.recv_from_full().context(|| "recvfrom on the nfnetlink socket")?;
-    let find = |bytes: &[u8], wanted: u16| {
-        attributes(bytes).find(|(kind, _)| *kind == wanted).map(|(_, value)| value.to_vec())
-    };
-    let packets = answer
-        .get(HEADERS..)
-        .and_then(|bytes| find(bytes, obj_data))
-        .and_then(|data| find(&data, counter_packets))
-        .and_then(|value| Some(u64::from_be_bytes(value.try_into().ok()?)));
-    packets.ok_or_else(|| Error::other("NFT_MSG_GETOBJ", "no such counter"))
-}
-
 impl AsFd for RulesetMonitor {
     fn as_fd(&self) -> BorrowedFd<'_> {
         // SAFETY: the socket owns the descriptor and lives as long as the borrow of `self`.
@@ -103,7 +71,7 @@ impl AsFd for RulesetMonitor {
 
 /// Whether a message is about a table of this name, of any family, or something in it.
 fn concerns(message: &[u8], table: &str) -> bool {
-    let kind = message.get(4..6).map_or(0, |kind| u16::from_ne_bytes([kind[0], kind[1]]));
+    let kind = kind_of(message);
     if kind >> 8 != NFNL_SUBSYS_NFTABLES || kind & 0xff == NFT_MSG_NEWGEN {
         return false;
     }
@@ -114,6 +82,7 @@ fn concerns(message: &[u8], table: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nfnetlink::Message;
 
     fn message(kind: u16, name: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::new();
