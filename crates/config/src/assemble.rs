@@ -64,8 +64,10 @@ pub(crate) fn assemble(
     // Where all peers are of the classic profile, the prefix may be a stand-in.
     let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != NOWHERE).collect();
     let tunnels = Tunnels { device: name, peers: &peers, endpoints };
-    let firewall = converter.firewall(document, text, tunnels);
-    let mut gateway = converter.router(document, firewall);
+    let site = converter.site(document);
+    let forwards = site.as_ref().map(|(site, _)| site.forwards.clone()).unwrap_or_default();
+    let firewall = converter.firewall(document, text, tunnels, forwards);
+    let mut gateway = converter.router(document, site, firewall);
     if document.is_without_tunnel() {
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };
         return Some(Config {

@@ -5,6 +5,7 @@ use toml::de::DeTable;
 
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, ZoneTable};
+use crate::forward::table::ForwardTable;
 use crate::key::Absent::{Default, Otherwise};
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
@@ -41,6 +42,8 @@ section! {
         network: Vec<Spanned<NetworkTable>> = Otherwise("none");
         /// Routes of your own.
         route: Vec<Spanned<RouteTable>> = Otherwise("none");
+        /// Ports of uplinks that lead to hosts inside.
+        forward: Vec<Spanned<ForwardTable>> = Otherwise("none");
         /// Zones of the firewall.
         zone: Vec<Spanned<ZoneTable>> = Otherwise("none");
         /// Its settings and rules.
@@ -61,7 +64,7 @@ impl Document {
     /// Whether it describes a router or a firewall.
     pub(crate) fn has_router(&self) -> bool {
         let router = there(&self.uplink) || there(&self.network) || there(&self.route);
-        router || there(&self.zone) || !self.firewall.is_absent()
+        router || there(&self.forward) || there(&self.zone) || !self.firewall.is_absent()
     }
 }
 

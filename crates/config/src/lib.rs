@@ -24,6 +24,7 @@ mod firewall;
 mod fleet;
 pub mod folder;
 mod follows;
+mod forward;
 mod hops;
 mod include;
 mod introduce;

@@ -5,6 +5,7 @@
 
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
+use crate::forward::table::ForwardTable;
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
 use crate::network::NetworkTable;
@@ -22,7 +23,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 21] = [
+const TABLES: [Listed; 22] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -34,6 +35,7 @@ const TABLES: [Listed; 21] = [
     ("[uplink.tunnel]", TransitionTable::KEYS, |_| true),
     ("[[network]]", NetworkTable::KEYS, |_| true),
     ("[[route]]", RouteTable::KEYS, |_| true),
+    ("[[forward]]", ForwardTable::KEYS, |_| true),
     ("[[zone]]", ZoneTable::KEYS, |_| true),
     ("[firewall]", FirewallTable::KEYS, |_| true),
     ("[[firewall.rule]]", RuleTable::KEYS, |_| true),
@@ -128,7 +130,7 @@ mod tests {
     #[test]
     fn every_declared_default_can_be_read() {
         let text = "[node]\n[tunnel]\n[standby]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\
-                    [[zone]]\n[reach]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n";
+                    [[zone]]\n[reach]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n[[forward]]\n";
         let mut report = crate::report::Report::default();
         assert!(crate::document::read(text, &mut report).is_some());
         assert!(!report.has_errors(), "{report}");

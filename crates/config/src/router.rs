@@ -32,8 +32,9 @@ pub struct RouterConfig {
 }
 
 impl Converter<'_> {
-    /// The gateway that a file describes, with this firewall; None where it describes none, or something is wrong with it.
-    pub(crate) fn router(&mut self, document: &Document, firewall: Option<Firewall>) -> Option<RouterConfig> {
+    /// What a file's gateway stands between, and how its uplinks are probed; None where it describes none, or something is
+    /// wrong with it.
+    pub(crate) fn site(&mut self, document: &Document) -> Option<(Site, Vec<Probing>)> {
         if !document.has_router() {
             return None;
         }
@@ -46,8 +47,20 @@ impl Converter<'_> {
         let (uplinks, probing): (Vec<Uplink>, Vec<Probing>) = uplinks.into_iter().unzip();
         let networks = networks.into_iter().collect::<Option<Vec<_>>>()?;
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
-        let site = Site { uplinks, networks, routes, ..Site::default() };
+        let mut site = Site { uplinks, networks, routes, ..Site::default() };
         self.site_fits(document, &site);
+        site.forwards = self.forwards(document, &site)?;
+        Some((site, probing))
+    }
+
+    /// The gateway that a file describes, with this site and firewall.
+    pub(crate) fn router(
+        &mut self,
+        document: &Document,
+        site: Option<(Site, Vec<Probing>)>,
+        firewall: Option<Firewall>,
+    ) -> Option<RouterConfig> {
+        let (site, probing) = site?;
         self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         Some(RouterConfig { site, probing, firewall, scripts: Vec::new() })
     }

@@ -4,7 +4,7 @@
 //! Lifetimes are in seconds; null where there is no end.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,9 @@ pub struct Status {
     pub routes: Vec<Route>,
     /// Hosts on the inner links, as far as the kernel knows.
     pub neighbors: Vec<Neighbor>,
+    /// Ports of uplinks that lead to hosts inside, in the order of the configuration.
+    #[serde(default)]
+    pub forwards: Vec<Forward>,
     /// Null where none is applied.
     #[serde(default)]
     pub firewall: Option<Firewall>,
@@ -203,6 +206,25 @@ pub struct Neighbor {
     pub address: IpAddr,
     /// Its link-layer address.
     pub mac: String,
+}
+
+/// Ports of uplinks that lead to a host inside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward {
+    /// As in the configuration.
+    pub name: String,
+    /// The uplinks' names.
+    pub uplinks: Vec<String>,
+    /// The IPv4 addresses that these have now.
+    pub addresses: Vec<Ipv4Addr>,
+    /// At the gateway: `tcp/443`, `udp/8000-8010`.
+    pub ports: Vec<String>,
+    /// The host.
+    pub to: IpAddr,
+    /// Null where the port is the same there.
+    pub to_port: Option<u16>,
+    /// That it has taken since the rules were last made, as after a change of the addresses.
+    pub connections: u64,
 }
 
 impl Status {

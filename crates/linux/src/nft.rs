@@ -140,7 +140,19 @@ pub fn apply(script: &str) -> Result<()> {
 /// # Errors
 /// What nft says, in its first line.
 pub fn list_inet(table: &str, json: bool) -> Result<Option<String>> {
-    let arguments = ["-j", "list", "table", "inet", table];
+    list("inet", table, json)
+}
+
+/// A table of another family in JSON, likewise.
+///
+/// # Errors
+/// What nft says, in its first line.
+pub fn list_json(family: &str, table: &str) -> Result<Option<String>> {
+    list(family, table, true)
+}
+
+fn list(family: &str, table: &str, json: bool) -> Result<Option<String>> {
+    let arguments = ["-j", "list", "table", family, table];
     let output = nft(if json { &arguments } else { &arguments[1..] }, "")?;
     let message = String::from_utf8_lossy(&output.stderr);
     if output.status.success() {
@@ -149,7 +161,7 @@ pub fn list_inet(table: &str, json: bool) -> Result<Option<String>> {
     if message.contains("No such file or directory") {
         return Ok(None);
     }
-    Err(Error::other(format!("nft list table inet {table}"), first_line(&message)))
+    Err(Error::other(format!("nft list table {family} {table}"), first_line(&message)))
 }
 
 /// All tables of this network namespace, in JSON.

@@ -281,6 +281,17 @@ impl Journal {
         self.take(step, || sysctl::write_global(name, value))
     }
 
+    /// Has an interface take IPv4 packets whose source is reached by another one: a strict reverse path filter drops them, and
+    /// does not answer their ARP. One that is loose, or off, stays.
+    pub fn loosen_reverse_path_filter(&mut self, interface: &str) -> Result<()> {
+        const STRICT: &str = "1";
+        const LOOSE: &str = "2";
+        let own = format!("ipv4/conf/{interface}/rp_filter");
+        let [all, this] = [sysctl::read_global("ipv4/conf/all/rp_filter")?, sysctl::read_global(&own)?];
+        // The larger one counts.
+        if all.max(this) == STRICT { self.set_global(&own, LOOSE) } else { Ok(()) }
+    }
+
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
     /// failed stays in the journal. When all went well the file is removed.
     pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {

@@ -1,4 +1,4 @@
-//! What the kernel has of a gateway: the firewall, addresses, routes, settings, the table that masquerades. All of it is in the
+//! What the kernel has of a gateway: the firewall, addresses, routes, settings, the table that translates. All of it is in the
 //! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,11 @@ use router::site::{RouterFrom, Site, StaticRoute};
 use tracing::info;
 
 use super::transition;
+use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
+use crate::nat::{self, quoted};
 use config::Firewall;
 
-/// The table that gives IPv4 packets the address of an uplink.
-const NAT_TABLE: &str = "sidestep-nat";
 /// The table that keeps strangers from filling the neighbor caches of networks (RFC 6583).
 const NEIGHBORS_TABLE: &str = "sidestep-neighbors";
 
@@ -41,9 +41,11 @@ pub(super) struct Kernel {
     /// Addresses that were given, with their lifetimes, by interface.
     addresses: BTreeMap<(u32, IpNet), (Lifetime, Lifetime)>,
     routes: Vec<Route>,
-    /// The scripts of nft that are in force, if any: what masquerades, and what guards neighbor caches.
+    /// The scripts of nft that are in force, if any: what translates, and what guards neighbor caches.
     nat: Option<String>,
     neighbors: Option<String>,
+    /// How answers to what is forwarded leave.
+    answers: Answers,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
     /// Where a tunnel that follows an uplink hops now.
@@ -52,17 +54,23 @@ pub(super) struct Kernel {
 
 impl Kernel {
     /// Takes back what an earlier run has left, and begins anew. Its firewall stays until there is another: at no time
-    /// is there none.
+    /// is there none. So does what translates: without it, a packet of a connection that goes on is for the gateway itself,
+    /// which resets it.
     pub(super) fn open(journal: &Path) -> linux::Result<Self> {
         let mut netlink = Netlink::open()?;
-        let firewall = |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE);
-        let (journal, left) = Journal::open_keeping(journal, &mut netlink, firewall)?;
+        let translates = |step: &Step| matches!(step, Step::Table { name, .. } if name == nat::TABLE);
+        let stays =
+            |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE) || translates(step);
+        let (journal, left) = Journal::open_keeping(journal, &mut netlink, stays)?;
+        // Another one than any that is wanted.
+        let nat = journal.done().iter().any(translates).then(String::new);
         if !left.is_empty() {
             info!("removed {} things that an earlier run left in the kernel", left.len());
         }
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
-        let (nat, neighbors, firewall, tunnel_endpoint) = (None, None, None, None);
-        Ok(Kernel { netlink, journal, addresses, routes, nat, neighbors, firewall, tunnel_endpoint })
+        let (neighbors, firewall, tunnel_endpoint) = (None, None, None);
+        let answers = Answers::default();
+        Ok(Kernel { netlink, journal, addresses, routes, nat, neighbors, answers, firewall, tunnel_endpoint })
     }
 
     /// Has this firewall in force, whatever is there in its place.
@@ -123,11 +131,11 @@ impl Kernel {
             self.put_firewall(&firewall)?;
             restored.push(TABLE);
         }
-        if let Some(nat) = &self.nat
-            && !has_table(Family::Ip, NAT_TABLE)?
+        if let Some(script) = &self.nat
+            && !has_table(Family::Ip, nat::TABLE)?
         {
-            self.journal.set_table("ip", NAT_TABLE, nat)?;
-            restored.push(NAT_TABLE);
+            self.journal.set_table("ip", nat::TABLE, script)?;
+            restored.push(nat::TABLE);
         }
         if self.neighbors.is_some() && !has_table(Family::Ip6, NEIGHBORS_TABLE)? {
             // Made anew with the plan, for whoever is there by now.
@@ -159,7 +167,7 @@ impl Kernel {
     /// alone; an interface that is not there has no settings.
     pub(super) fn prepare(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
         // First: a file without a router takes away what the one before it had.
-        self.masquerade(site)?;
+        self.translate(site, links)?;
         if *site == Site::default() {
             return Ok(());
         }
@@ -185,23 +193,41 @@ impl Kernel {
             }
         }
         self.journal.set_global("ipv6/conf/all/forwarding", "1")?;
-        if site.networks.iter().any(|network| network.ipv4.is_some()) {
+        if site.networks.iter().any(|network| network.ipv4.is_some()) || !site.forwards.is_empty() {
             self.journal.set_global("ipv4/ip_forward", "1")?;
+        }
+        // Clients are reached by another uplink now and then.
+        for (_, uplink) in nat::answering(site).into_iter().filter(|(_, uplink)| is_there(&uplink.interface))
+        {
+            self.journal.loosen_reverse_path_filter(&uplink.interface)?;
         }
         Ok(())
     }
 
-    fn masquerade(&mut self, site: &Site) -> linux::Result<()> {
-        let wanted = masquerading(site);
+    fn translate(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
+        let wanted = nat::script(site, &self.uplinks_now(site, links)?);
         if wanted == self.nat {
             return Ok(());
         }
         match &wanted {
-            Some(script) => self.journal.set_table("ip", NAT_TABLE, script)?,
-            None => self.journal.delete_table(&mut self.netlink, "ip", NAT_TABLE)?,
+            Some(script) => self.journal.set_table("ip", nat::TABLE, script)?,
+            None => self.journal.delete_table(&mut self.netlink, "ip", nat::TABLE)?,
         }
         self.nat = wanted;
         Ok(())
+    }
+
+    /// What the uplinks are now that something is forwarded from; of the others nothing is told.
+    pub(super) fn uplinks_now(&mut self, site: &Site, links: &[Link]) -> linux::Result<Vec<nat::InKernel>> {
+        let mut now = Vec::new();
+        for uplink in &site.uplinks {
+            let is_used = site.forwards.iter().any(|forward| nat::is_through(forward, uplink));
+            let index = index_of(links, &uplink.interface).filter(|_| is_used);
+            let found = index.map(|index| ipv4_addresses(&mut self.netlink, index)).transpose()?;
+            let addresses = found.unwrap_or_default().into_iter().map(|net| net.addr()).collect();
+            now.push(nat::InKernel { index, addresses });
+        }
+        Ok(now)
     }
 
     /// Has neighbors of networks that nobody has heard of looked for only so often, while the packets for them come from
@@ -245,6 +271,13 @@ impl Kernel {
         self.remove_routes(plan, links, &mut problems);
         self.apply_addresses(plan, links, now, &mut problems);
         self.add_routes(site, plan, links, &mut problems);
+        let index = |name: &str| index_of(links, name);
+        match self.answers.follow(site, index, &mut self.netlink, &mut self.journal) {
+            Ok(missing) => {
+                problems.extend(missing.into_iter().map(|text| Problem { text, waits: true }));
+            }
+            Err(error) => problems.push(error.into()),
+        }
         problems
     }
 
@@ -350,34 +383,6 @@ impl Kernel {
             }
         }
     }
-}
-
-/// The table that masquerades, as a script of nft; none where no uplink wants it. What has come in from outside keeps its
-/// source, forged or not: strangers do not go out as the customer, whether there is a firewall or not. By interface, since
-/// networks behind other routers and tunnels are inner ones as well.
-fn masquerading(site: &Site) -> Option<String> {
-    let wanting = site.uplinks.iter().filter(|uplink| uplink.masquerade);
-    let inner_leave_by: BTreeSet<&str> = wanting.map(|uplink| uplink.interface.as_str()).collect();
-    if inner_leave_by.is_empty() {
-        return None;
-    }
-    let is_inner = |name: &&str| site.networks.iter().any(|network| network.interface == *name);
-    let carriers = site.uplinks.iter().filter_map(|uplink| Some(uplink.tunnel.as_ref()?.over.as_str()));
-    let uplinks = site.uplinks.iter().map(|uplink| uplink.interface.as_str());
-    let outer = uplinks.chain(carriers.filter(|name| !is_inner(name))).collect();
-    Some(format!(
-        "table ip {NAT_TABLE} {{\n\tchain postrouting {{\n\t\ttype nat hook postrouting priority srcnat\n\t}}\n}}\n\
-         flush table ip {NAT_TABLE}\n\
-         add rule ip {NAT_TABLE} postrouting iifname != {{ {} }} oifname {{ {} }} masquerade\n",
-        quoted(outer),
-        quoted(inner_leave_by),
-    ))
-}
-
-/// Names of interfaces as a set of nft has them.
-fn quoted(names: BTreeSet<&str>) -> String {
-    let quoted: Vec<_> = names.into_iter().map(|name| format!("\"{name}\"")).collect();
-    quoted.join(", ")
 }
 
 /// The table that guards neighbor caches, as a script of nft; none where nothing is outside or inside. A packet for an address

@@ -8,11 +8,13 @@
 //! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
 //! - Nothing is touched that somebody else has set up.
 
+mod answers;
 mod error;
 pub mod firewall;
 mod handle;
 mod kernel;
 mod link;
+mod nat;
 mod network;
 mod random;
 mod router;

@@ -21,7 +21,7 @@ use crate::kernel::{Kernel, Problem};
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
 use crate::traffic;
-use crate::{kernel, network, transition, uplink};
+use crate::{kernel, nat, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
 const LOOK: Duration = Duration::from_secs(10);
@@ -40,7 +40,7 @@ pub(super) enum Command {
 
 /// The router, in a thread of its own.
 pub(super) struct Router {
-    site: Site,
+    pub(super) site: Site,
     pub(super) kernel: Kernel,
     poller: Poller,
     monitor: Monitor,
@@ -188,6 +188,9 @@ impl Router {
             self.next_token += 1;
         }
         self.retired = Retired { uplinks, networks };
+        if !nat::answering(&site).is_empty() {
+            self.monitor.watch_routes()?;
+        }
         self.site = site;
         self.set_links(clock.now);
         // What waits for an address is tried again, and logged, as later on.
@@ -410,6 +413,8 @@ impl Router {
                         _ => false,
                     })
                 });
+                // A DHCP client has set the router of an uplink.
+                self.changed |= changes.contains(&Change::Route) && !nat::answering(&self.site).is_empty();
                 changes.retain(|change| !matches!(change, Change::Route | Change::Neighbor(_)));
                 if changes.is_empty() {
                     return;

@@ -3,13 +3,14 @@
 use std::time::Instant;
 
 use control::router_status::{
-    Address, Neighbor, Network, Prefix, Rogue, Route, Status, Tunnel, Uplink, Wait,
+    Address, Forward, Neighbor, Network, Prefix, Rogue, Route, Status, Tunnel, Uplink, Wait,
 };
 use ipnet::Ipv6Net;
+use router::firewall::service::Service;
 use router::lifetime::Lifetime;
 
 use super::router::Router;
-use super::{network, transition, uplink};
+use super::{nat, network, transition, uplink};
 
 impl Router {
     /// The status now.
@@ -43,6 +44,7 @@ impl Router {
             hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),
+            forwards: forwards(self),
             // The kernel and the tunnel tell the rest: see `traffic`.
             firewall: None,
             connections: 0,
@@ -117,6 +119,25 @@ fn network(interface: &network::Interface, now: Instant) -> Network {
         solicitations_received: interface.solicited,
         rogue_routers: rogues.collect(),
     }
+}
+
+/// What is forwarded, and where that is reached now.
+fn forwards(router: &mut Router) -> Vec<Forward> {
+    let now = router.kernel.uplinks_now(&router.site, &router.links).unwrap_or_default();
+    let forward = |forward: &router::forward::Forward| {
+        let through = router.site.uplinks.iter().zip(&now);
+        let through = through.filter(|(uplink, _)| nat::is_through(forward, uplink));
+        Forward {
+            name: forward.name.clone(),
+            uplinks: forward.uplinks.iter().map(|through| through.name.clone()).collect(),
+            addresses: through.flat_map(|(_, now)| now.addresses.clone()).collect(),
+            ports: forward.ports.iter().map(|ports| Service::from(*ports).to_string()).collect(),
+            to: forward.to.into(),
+            to_port: forward.to_port,
+            connections: 0,
+        }
+    };
+    router.site.forwards.iter().map(forward).collect()
 }
 
 /// Who is on the inner links, as far as the kernel knows.

@@ -8,6 +8,7 @@ use ipnet::IpNet;
 use linux::conntrack::{self, Connection};
 
 use crate::firewall::{Count, Counts};
+use crate::nat;
 use control::router_status::{Fallback, Firewall, Pair, Peer, Rule, Status, Talker};
 use control::{Reply, Request};
 
@@ -36,6 +37,14 @@ impl Sources {
             Err(error) => {
                 status.problems.push(format!("the firewall's counters cannot be read: {error}"));
             }
+        }
+        match nat::counted(status.forwards.len()) {
+            Ok(counts) => {
+                for (forward, count) in status.forwards.iter_mut().zip(counts) {
+                    forward.connections = count;
+                }
+            }
+            Err(error) => status.problems.push(format!("what is forwarded cannot be counted: {error}")),
         }
         let mut talkers = Talkers { networks: &self.networks, connections: 0, hosts: HashMap::new() };
         let counted = conntrack::is_counted();

@@ -12,6 +12,7 @@
 //! | [`advertise`] | what a router advertises on a link, and when |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
+//! | [`forward`] | ports of an uplink that lead to a host inside |
 //! | `hop_prefix` | the part of an uplink's prefix that a tunnel hops in |
 //! | [`lifetime`] | how long something is valid |
 //! | [`link_prefix`], `advertised_server` | prefixes and DNS servers of an uplink's own link |
@@ -27,6 +28,7 @@ pub mod advertise;
 mod advertised_server;
 pub mod delegation;
 pub mod firewall;
+pub mod forward;
 mod hop_prefix;
 pub mod lifetime;
 pub mod link_prefix;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::advertise::Settings as Advertising;
+use crate::forward::Forward;
 use crate::transition::{Kind, Tunnel};
 
 /// A site: all of it.
@@ -18,6 +19,8 @@ pub struct Site {
     pub networks: Vec<Network>,
     /// Routes that somebody has written down.
     pub routes: Vec<StaticRoute>,
+    /// Ports that lead to hosts inside.
+    pub forwards: Vec<Forward>,
     /// Networks that are somewhere else: behind the peers of a tunnel.
     pub elsewhere: Vec<IpNet>,
     /// Where a tunnel has its hopping prefix from.
@@ -61,6 +64,12 @@ pub struct Uplink {
 }
 
 impl Uplink {
+    /// Whether it carries IPv4, if it has an address for that: a tunnel of IPv6 does not.
+    #[must_use]
+    pub fn may_carry_ipv4(&self) -> bool {
+        self.tunnel.is_none() || self.carries_ipv4()
+    }
+
     /// Whether it carries IPv4 and nothing else.
     #[must_use]
     pub fn carries_ipv4(&self) -> bool {

@@ -329,6 +329,7 @@ fn open(from: usize, to: usize) -> Rule {
         service: None,
         rate: None,
         schedule: None,
+        forwarded: false,
         log: false,
         comment: String::new(),
         action: Accept,

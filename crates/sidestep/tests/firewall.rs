@@ -63,6 +63,32 @@ fn a_packet_is_explained_with_the_place_of_its_rule() {
 }
 
 #[test]
+fn a_forwarded_packet_is_explained_by_its_forward() {
+    let file = include_str!("../../../examples/forward.toml");
+    let explained = |words| text(&firewall(&["explain", "gateway.toml", words], file).stdout);
+    let said = explained("tcp from 198.51.100.7 to gateway port 443 in wan");
+    let line = file.lines().position(|line| line.starts_with("[[forward]]")).expect("a forward") + 1;
+    let expected = format!(
+        "accept: rule 1, gateway.toml:{line} (forward web)\n  from wan to lan\n  forward web sends it on to 192.168.1.5:8443\n"
+    );
+    assert_eq!(said, expected);
+    let words = "tcp from 203.0.113.9 to fibre port 3389 in wan";
+    let document: serde_json::Value =
+        serde_json::from_slice(&firewall(&["explain", "gateway.toml", "--json", words], file).stdout)
+            .expect("JSON");
+    assert_eq!(document["forward"], serde_json::json!({ "name": "desk", "to": "192.168.1.5" }));
+    assert!(explained("tcp from 203.0.113.9 to cable port 3389 in wan").starts_with("drop: no rule decides"));
+    let tested = firewall(&["test", "gateway.toml"], file);
+    assert!(tested.status.success(), "{}", text(&tested.stdout));
+
+    let refusing = "\n[[firewall.rule]]\nfrom = \"wan\"\nto = \"lan\"\naction = \"drop\"\n";
+    let checked = firewall(&["check", "gateway.toml"], &format!("{file}{refusing}"));
+    assert!(checked.status.success());
+    let said = text(&checked.stderr);
+    assert_eq!(said.matches("a rule refuses what is forwarded").count(), 3, "{said}");
+}
+
+#[test]
 fn a_test_that_fails_names_its_line_and_what_decides() {
     let file = edited(EXAMPLE, "rule   = \"the web server\"", "rule   = \"no games by day\"");
     let tested = firewall(&["test", "gateway.toml"], &file);

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use router::firewall::policy::PolicyError;
-use router::firewall::{self, Policy};
+use router::firewall::{self, Policy, Zone, ZoneRef, ZoneSet};
 use toml::Spanned;
 
 use crate::converter::Converter;
@@ -38,11 +38,23 @@ pub(super) fn of_zones(error: &PolicyError, document: &Document) -> Finding {
 }
 
 impl Converter<'_> {
-    /// Reports rules without effect.
-    pub(super) fn findings(&mut self, document: &Document, policy: &Policy) {
-        let rules = document.firewall.get().map_or(&[][..], |firewall| firewall.rule.list());
-        let at = |rule: usize| span(rules, rule);
-        for finding in firewall::analyze(policy) {
+    /// Reports rules without effect. `rules`: where they are.
+    pub(super) fn findings(&mut self, document: &Document, policy: &Policy, rules: &[Range<usize>]) {
+        let at = |rule: usize| rules.get(rule).cloned().unwrap_or_default();
+        let of_file = policy.rules().len() - policy.settings().forwards.len();
+        for finding in firewall::analyze(&forwarding_from_outside(policy)) {
+            match finding {
+                firewall::Finding::Contradicted { rule, earlier } if rule >= of_file => {
+                    let title = "a rule refuses what is forwarded";
+                    let help = "rules decide before forwards: narrow the rule, or remove one of the two";
+                    let found = Finding::warning(at(rule), title, "this forward has no effect", help);
+                    self.report(found.related(at(earlier), "decides before it"));
+                    continue;
+                }
+                // What a rule lets in need not be let in once more; it is translated all the same.
+                firewall::Finding::Shadowed { rule, .. } if rule >= of_file => continue,
+                _ => {}
+            }
             let (title, rule, earlier, help) = match finding {
                 firewall::Finding::Identical { rule, earlier } => {
                     ("a rule is repeated", rule, Some(earlier), "remove one of them")
@@ -85,6 +97,22 @@ impl Converter<'_> {
             });
         }
     }
+}
+
+/// The same with forwards for what comes in by their uplinks alone: a rule that refuses that leaves them without effect,
+/// although hosts inside may use them.
+fn forwarding_from_outside(policy: &Policy) -> Policy {
+    let mut rules = policy.rules().to_vec();
+    let forwards = &policy.settings().forwards;
+    let first = rules.len() - forwards.len();
+    for (rule, forward) in rules[first..].iter_mut().zip(forwards) {
+        let is_outside =
+            |zone: &Zone| forward.uplinks.iter().any(|through| zone.interfaces.contains(&through.interface));
+        let zones = policy.zones().iter().enumerate().filter(|(_, zone)| is_outside(zone));
+        rule.from = ZoneSet::Of(zones.map(|(index, _)| ZoneRef::Zone(index)).collect());
+    }
+    let changed = Policy::new(policy.zones().to_vec(), rules, policy.settings().clone());
+    changed.unwrap_or_else(|_| policy.clone())
 }
 
 /// Where a table is.

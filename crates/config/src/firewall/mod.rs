@@ -10,8 +10,10 @@ use std::collections::BTreeMap;
 
 use ipnet::Ipv6Net;
 use router::firewall::address::Address;
+use router::firewall::region::regions;
 use router::firewall::service::Service;
 use router::firewall::{Packet, Policy, Rule, Schedule, Settings, Verdict, Zone, ZoneRef, ZoneSet};
+use router::forward::Forward;
 use toml::Spanned;
 
 use crate::converter::Converter;
@@ -71,12 +73,14 @@ impl Lines {
 }
 
 impl Converter<'_> {
-    /// The firewall, with all that is strange about it reported; None where there is no zone, or something is wrong.
+    /// The firewall, with all that is strange about it reported; None where there is no zone, or something is wrong. Behind
+    /// the rules of the file are those of the `forwards`.
     pub(crate) fn firewall(
         &mut self,
         document: &Document,
         text: &str,
         tunnels: Tunnels<'_>,
+        forwards: Vec<Forward>,
     ) -> Option<Firewall> {
         let table = document.firewall.get()?;
         if !table.enabled.is_true() || document.zone.is_wrong() {
@@ -126,18 +130,31 @@ impl Converter<'_> {
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
         let refuse = settings.as_ref()?.refuse;
         let mut first = self.rules_of_fleet(document, refuse, named.zones().len())?;
-        let lines = Lines::of(text);
         // Where the fleet's file is named, if that is where they come from.
         let of_fleet =
             [document.fleet.span(), document.reach.span()].into_iter().find(|span| !span.is_empty());
-        let of_fleet = lines.number(of_fleet.unwrap_or_default().start);
-        let own = table.rule.list().iter().map(|rule| lines.number(rule.span().start));
-        let lines = std::iter::repeat_n(of_fleet, first.len()).chain(own).collect();
+        let of_fleet = std::iter::repeat_n(of_fleet.unwrap_or_default(), first.len());
+        let places = of_fleet.chain(table.rule.list().iter().map(Spanned::span));
+        let places: Vec<_> = places.chain(document.forward.list().iter().map(Spanned::span)).collect();
         first.extend(rules);
-        let rules = first;
-        let policy = self.policy(document, named.zones().to_vec(), rules, settings?)?;
+        first.extend(forwards.iter().map(|forward| {
+            let everywhere = (0..named.zones().len()).map(ZoneRef::Zone).collect();
+            let to = named.zone_of(&forward.towards, forward.to.into());
+            Rule::of_forward(
+                forward,
+                ZoneSet::Of(everywhere),
+                to.map_or(ZoneSet::Any, |zone| ZoneSet::Of(vec![zone])),
+            )
+        }));
+        let settings = Settings { forwards, ..settings? };
+        let policy = self.policy(document, named.zones().to_vec(), first, settings)?;
+        if !self.forwards_fit_rules(document, &policy, &places) {
+            return None;
+        }
         let tests = self.tests(table, text, &policy)?;
-        self.findings(document, &policy);
+        self.findings(document, &policy, &places);
+        let lines = Lines::of(text);
+        let lines = places.iter().map(|place| lines.number(place.start)).collect();
         Some(Firewall { policy, lines, tests })
     }
 
@@ -175,6 +192,7 @@ impl Converter<'_> {
             tunnel_endpoints: endpoints,
             ipv6_in_ipv4: over_ipv4,
             ipv4_in_ipv6: over_ipv6,
+            forwards: Vec::new(),
         })
     }
 
@@ -263,6 +281,7 @@ impl Converter<'_> {
             service: service?,
             rate: rate?,
             schedule: schedule?,
+            forwarded: false,
             log: rule.log.is_true(),
             comment: rule.comment.text().unwrap_or_default().to_owned(),
             action: action?,
@@ -302,6 +321,19 @@ impl Converter<'_> {
             line: lines.number(table.span().start),
         })
     }
+}
+
+/// What words are that mean addresses, or names of `[firewall.addresses]`.
+pub(crate) fn resolve_addresses(document: &Document, words: &OneOrMany) -> Result<Vec<Address>, Problem> {
+    let none = BTreeMap::new();
+    let named = document.firewall.get().and_then(|table| table.addresses.get()).unwrap_or(&none);
+    Names { named, literal: value::addresses, help: ADDRESS_HELP }.resolve(words)
+}
+
+/// Whether both rules can be about one packet, zones aside.
+pub(crate) fn regions_meet(one: &Rule, other: &Rule) -> bool {
+    let others = regions(other);
+    regions(one).iter().any(|region| others.iter().any(|other| region.overlaps(other)))
 }
 
 /// Which names a list of [firewall] gives.

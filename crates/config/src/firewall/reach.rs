@@ -75,6 +75,7 @@ impl Converter<'_> {
                     service,
                     rate: None,
                     schedule: None,
+                    forwarded: false,
                     log: false,
                     comment: comment.to_owned(),
                     action,

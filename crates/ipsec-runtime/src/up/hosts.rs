@@ -98,7 +98,7 @@ impl Hosts {
     fn steps(&self) -> Vec<Step> {
         let of_version = |is_ipv6: bool| self.wanted.iter().any(|host| host.addr().is_ipv6() == is_ipv6);
         let marked = [true, false].into_iter().filter(|is_ipv6| of_version(*is_ipv6)).map(|is_ipv6| {
-            let selects = Selects::Marked { mark: self.number, is_ipv6 };
+            let selects = Selects::Marked { mark: self.number, mask: u32::MAX, is_ipv6 };
             Step::Rule(Rule { priority: PRIORITY, selects, table: MAIN })
         });
         let to = self.wanted.iter().flat_map(|host| {
@@ -119,7 +119,9 @@ impl Hosts {
                 && let Some(hop) = hop
                 && let Some(link) = netlink.link_by_index(hop.index)?
             {
-                loosen_filter(&link.name, journal)?;
+                // Also of a strict filter: an answer of this machine's would leave by the device. What comes in clear is
+                // dropped by the table.
+                journal.loosen_reverse_path_filter(&link.name)?;
             }
             // Packets that have no source yet get the one that the tunnel's own packets have.
             let is_of_version = |address: &IpAddr| address.is_ipv6() == host.addr().is_ipv6();
@@ -156,16 +158,4 @@ impl Hosts {
             mark => netlink.marked_route_to(remote, mark),
         }
     }
-}
-
-/// A strict reverse path filter drops what a host sends, and does not answer its ARP, since an answer of this machine's would
-/// leave by the device: it is made loose where it is strict. What comes in clear is dropped by the table.
-fn loosen_filter(interface: &str, journal: &mut Journal) -> linux::Result<()> {
-    const STRICT: &str = "1";
-    const LOOSE: &str = "2";
-    let own = format!("ipv4/conf/{interface}/rp_filter");
-    let [all, this] =
-        [linux::sysctl::read_global("ipv4/conf/all/rp_filter")?, linux::sysctl::read_global(&own)?];
-    // The larger one counts.
-    if all.max(this) == STRICT { journal.set_global(&own, LOOSE) } else { Ok(()) }
 }

@@ -271,6 +271,21 @@ impl Netlink {
         Ok(routes.into_iter().filter(|route| order(route).is_some()).max_by_key(order))
     }
 
+    /// The default IPv4 route of the main table that leads through the interface of this index: that with the lowest metric.
+    pub fn default_ipv4_route_by(&mut self, index: u32) -> Result<Option<Route>> {
+        let is_meant = |header: &RouteHeader| {
+            header.table == RouteHeader::RT_TABLE_MAIN
+                && header.address_family == netlink_packet_route::AddressFamily::Inet
+                && header.destination_prefix_length == 0
+        };
+        let metric = |route: &Route| match route.via {
+            Via::Link { index: found, metric, .. } if found == index => Some(metric.unwrap_or(0)),
+            _ => None,
+        };
+        let routes = self.routes_of(is_meant)?;
+        Ok(routes.into_iter().filter(|route| metric(route).is_some()).min_by_key(metric))
+    }
+
     fn routes_made_by(&mut self, is_meant: impl Fn(RouteProtocol) -> bool) -> Result<Vec<Route>> {
         self.routes_of(|header| is_meant(header.protocol))
     }

@@ -28,11 +28,18 @@ pub enum Selects {
     Marked {
         /// The mark.
         mark: u32,
+        /// The bits of it that count.
+        #[serde(default = "all_bits")]
+        mask: u32,
         /// Of IPv6, or else IPv4.
         is_ipv6: bool,
     },
     /// Those of this machine itself that go there.
     OwnTo(IpNet),
+}
+
+const fn all_bits() -> u32 {
+    u32::MAX
 }
 
 /// The main table.
@@ -46,9 +53,10 @@ impl Rule {
         message.attributes.push(RuleAttribute::Table(self.table));
         message.attributes.push(RuleAttribute::Protocol(RouteProtocol::Other(PROTOCOL)));
         match self.selects {
-            Selects::Marked { mark, is_ipv6 } => {
+            Selects::Marked { mark, mask, is_ipv6 } => {
                 message.header.family = if is_ipv6 { AddressFamily::Inet6 } else { AddressFamily::Inet };
                 message.attributes.push(RuleAttribute::FwMark(mark));
+                message.attributes.push(RuleAttribute::FwMask(mask));
             }
             Selects::OwnTo(network) => {
                 message.header.family = family(network.addr());

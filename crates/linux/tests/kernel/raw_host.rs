@@ -102,7 +102,11 @@ fn a_rule_leads_to_a_table_and_past_it_by_a_mark_until_the_journal_is_undone() {
         let (table, mark) = (0x7300_0001, 0x7300_0001);
         let via = Via::Unreachable { metric: 0xf000_0000, source: None };
         let route = TableRoute { table, route: Route { destination: there.into(), via }, source: None };
-        let marked = Rule { priority: 5300, selects: Selects::Marked { mark, is_ipv6: true }, table: MAIN };
+        let marked = Rule {
+            priority: 5300,
+            selects: Selects::Marked { mark, mask: u32::MAX, is_ipv6: true },
+            table: MAIN,
+        };
         let to = Rule { priority: 5301, selects: Selects::OwnTo(there.into()), table };
         journal.add_table_route(&mut netlink, route.clone()).unwrap();
         for rule in [marked, to] {

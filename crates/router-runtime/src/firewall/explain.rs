@@ -21,11 +21,14 @@ pub fn explain(firewall: &Firewall, file: &Path, words: &str) -> Result<Value, W
         }),
         _ => Value::Null,
     };
+    let forward = packet.forward.and_then(|index| firewall.policy.settings().forwards.get(index));
+    let forward = forward.map(|forward| json!({ "name": forward.name, "to": forward.to_string() }));
     let others: Vec<usize> = decision.other_times.iter().map(|index| index + 1).collect();
     Ok(json!({
         "verdict": decision.verdict.to_string(),
         "from": firewall.policy.name(packet.from),
         "to": firewall.policy.name(packet.to),
+        "forward": forward,
         "rule": rule,
         "reason": reason(firewall, file, &decision),
         "depends_on_rate_or_time": others,

@@ -98,6 +98,24 @@ impl Address {
         }
     }
 
+    /// Whether an address may be in both. Of a suffix and a range, that is said also where the range is too short for it
+    /// to be certain.
+    #[must_use]
+    pub fn overlaps(&self, other: &Address) -> bool {
+        match (*self, *other) {
+            (Address::Range(family, first, last), Address::Range(other, other_first, other_last)) => {
+                family == other && first <= other_last && other_first <= last
+            }
+            (Address::Suffix { value, mask }, Address::Suffix { value: other, mask: other_mask }) => {
+                (value ^ other) & mask & other_mask == 0
+            }
+            (Address::Suffix { value, mask }, Address::Range(family, first, last))
+            | (Address::Range(family, first, last), Address::Suffix { value, mask }) => {
+                family == Family::V6 && (first != last || first & mask == value)
+            }
+        }
+    }
+
     /// The family of its addresses.
     #[must_use]
     pub fn family(&self) -> Family {

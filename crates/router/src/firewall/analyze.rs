@@ -115,6 +115,7 @@ mod tests {
             service: service.parse().ok().map(|service| vec![service]),
             rate: None,
             schedule: None,
+            forwarded: false,
             log: false,
             comment: String::new(),
             action,

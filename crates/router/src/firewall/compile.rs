@@ -7,7 +7,7 @@
 //! output ─ established ── by interface ──▶ gateway.wan          (only where a rule is about what the gateway sends)
 //!     lan.wan:   steps before the rules → rules-1 → steps after them → refused
 //!     rules-1:   one lookup in a verdict map for each set of `lookup`: map-1-1, map-1-2 …
-//!     rule-7:    rate, schedule, log of rule 7, where it has them
+//!     rule-7:    rate, schedule, log of rule 7, where it has them; only what is forwarded, where it is for that
 //! ```
 //! Pairs of places with the same rules share their chain. Each element of a map counts, with the number of its rule as
 //! its comment ("r7"); rules with a chain of their own count there, under the same comment. The chain of two places counts
@@ -382,6 +382,7 @@ mod tests {
             service: service.parse().ok().map(|service| vec![service]),
             rate: None,
             schedule: None,
+            forwarded: false,
             log: false,
             comment: String::new(),
             action: Verdict::Drop,

@@ -65,7 +65,7 @@ fn decide(policy: &Policy, packet: &Packet, other_times: &mut Vec<usize>) -> (Ve
             other_times.push(index);
             continue;
         }
-        if !rule.is_final() {
+        if rule.varies() {
             other_times.push(index);
         }
         return (rule.action, Reason::Rule(index));
@@ -81,7 +81,8 @@ fn decide(policy: &Policy, packet: &Packet, other_times: &mut Vec<usize>) -> (Ve
 
 /// Whether the rule is about the packet, its rate and schedule aside.
 fn fits(rule: &Rule, packet: &Packet) -> bool {
-    rule.from.contains(packet.from)
+    (packet.forward.is_some() || !rule.forwarded)
+        && rule.from.contains(packet.from)
         && rule.to.contains(packet.to)
         && rule.service.as_ref().is_none_or(|services| services.iter().any(|service| packet.is(service)))
         && rule.source.as_ref().is_none_or(|sources| sources.iter().any(|set| set.contains(packet.source)))

@@ -4,12 +4,13 @@
 //! tcp from 2a02:8100:1::5 to 2a00:1450::1 port 22 in lan
 //! udp from 2001:db8::1 port 5353 to 2001:db8:1::5 port 53 in guest out wan established
 //! icmpv6/echo-request from 2a00:1450::1 to 2a02:8100:1::5 in wan out lan
+//! tcp from 203.0.113.9 to fibre port 443 in guest
 //! ```
 //!
 //! | word | says |
 //! |---|---|
 //! | first | the upper-layer protocol, for ICMP with its type |
-//! | `from ADDRESS`, `to ADDRESS` | source and destination; `to gateway` is an address of this machine |
+//! | `from ADDRESS`, `to ADDRESS` | source and destination; `to gateway` is an address of this machine, `to fibre` the one that it has at an uplink with a forward |
 //! | `port N` | source port behind `from`, destination port behind `to` |
 //! | `in ZONE`, `out ZONE` | where it comes from, where it goes; names of interfaces do as well |
 //! | `new`, `established`, `related`, `invalid` | the state of its connection, new unless said |
@@ -71,6 +72,8 @@ pub struct Packet {
     pub above_rate: bool,
     /// When; None asks about all rules as if their schedules held.
     pub moment: Option<Moment>,
+    /// Of the policy's forwards the one that has given it its destination; the packet is as it goes on.
+    pub forward: Option<usize>,
 }
 
 /// Why words are no packet.
@@ -121,6 +124,7 @@ impl Packet {
             incomplete: false,
             above_rate: false,
             moment: None,
+            forward: None,
         }
     }
 
@@ -162,6 +166,7 @@ struct Words<'w> {
     source: Option<IpAddr>,
     destination: Option<IpAddr>,
     to_gateway: bool,
+    to_uplink: Option<&'w str>,
     ports: (u16, u16),
     places: (Option<&'w str>, Option<&'w str>),
     hop_limit: Option<u8>,
@@ -169,6 +174,8 @@ struct Words<'w> {
     flags: [bool; 4],
     moment: Option<Moment>,
 }
+
+const TO: WordsError = WordsError::Value("to", "an address or `gateway`");
 
 const FLAGS: [&str; 4] = ["spoofed", "routing-header-0", "incomplete", "above-rate"];
 
@@ -197,7 +204,11 @@ impl<'w> Words<'w> {
                     behind_from = false;
                     match words.next() {
                         Some(GATEWAY) => said.to_gateway = true,
-                        other => said.destination = Some(value(other, "to", "an address or `gateway`")?),
+                        Some(word) => match word.parse() {
+                            Ok(address) => said.destination = Some(address),
+                            Err(_) => said.to_uplink = Some(word),
+                        },
+                        None => return Err(TO),
                     }
                 }
                 "port" => {
@@ -227,7 +238,14 @@ impl<'w> Words<'w> {
         Ok(said)
     }
 
-    fn packet(self, policy: &Policy) -> Result<Packet, WordsError> {
+    fn packet(mut self, policy: &Policy) -> Result<Packet, WordsError> {
+        if let Some(name) = self.to_uplink {
+            let mut uplinks = policy.settings().forwards.iter().flat_map(|forward| &forward.uplinks);
+            self.to_gateway |= uplinks.any(|through| through.name == name);
+            if !self.to_gateway {
+                return Err(TO);
+            }
+        }
         let source = self.source.ok_or(WordsError::Missing("the source", "from 2001:db8::1"))?;
         let local = match source {
             IpAddr::V4(_) => IpAddr::V4([127, 0, 0, 1].into()),
@@ -247,10 +265,21 @@ impl<'w> Words<'w> {
         let from =
             self.places.0.ok_or(WordsError::Missing("the zone it comes from", "in lan, or in gateway"))?;
         let from = place(policy, from, source)?;
-        let to = match self.places.1 {
-            Some(name) => place(policy, name, destination)?,
-            None if self.to_gateway => ZoneRef::Gateway,
-            None => way_out(policy, from, destination).ok_or_else(|| WordsError::Out(names(policy)))?,
+        let forwarded = if self.to_gateway { self.forwarded(policy, from, source) } else { None };
+        let (destination, forward) = match forwarded {
+            Some((index, to, port, _)) => {
+                self.ports.1 = port;
+                (to, Some(index))
+            }
+            None => (destination, None),
+        };
+        let to = match (self.places.1, forwarded) {
+            (Some(name), _) => place(policy, name, destination)?,
+            (None, Some((.., zone))) => zone,
+            (None, None) if self.to_gateway => ZoneRef::Gateway,
+            (None, None) => {
+                way_out(policy, from, destination).ok_or_else(|| WordsError::Out(names(policy)))?
+            }
         };
         let icmp = self.icmp.map_or((0, 0), |(_, kind, code)| (kind, code));
         let of_the_link = matches!(self.icmp, Some((Family::V6, 133..=137 | 141 | 142 | 148 | 149, _)));
@@ -273,7 +302,40 @@ impl<'w> Words<'w> {
             incomplete,
             above_rate,
             moment: self.moment,
+            forward,
             ..Packet::new(from, to, source, destination, self.protocol)
+        })
+    }
+
+    /// Which forward takes it, by index, and where it goes then. What comes from outside comes in by the uplink; hosts
+    /// inside have named its address.
+    fn forwarded(
+        &self,
+        policy: &Policy,
+        from: ZoneRef,
+        source: IpAddr,
+    ) -> Option<(usize, IpAddr, u16, ZoneRef)> {
+        let comes_in_by = |interface: &str| match from {
+            ZoneRef::Zone(zone) => {
+                let is_of_zone = policy.zones().get(zone)?.interfaces.iter().any(|name| name == interface);
+                let named = self.places.0.filter(|name| policy.zone_named(name).is_none());
+                Some(is_of_zone && named.is_none_or(|name| name == interface))
+            }
+            ZoneRef::Gateway => None,
+        };
+        let is_inside = matches!(policy.trust(from), Some(Trust::Inside | Trust::Guest));
+        let mut forwards = policy.settings().forwards.iter().enumerate();
+        forwards.find_map(|(index, forward)| {
+            let is_meant = forward.uplinks.iter().any(|through| match self.to_uplink {
+                Some(name) if is_inside => through.name == name,
+                named => {
+                    named.is_none_or(|name| through.name == name)
+                        && comes_in_by(&through.interface) == Some(true)
+                }
+            });
+            let port = forward.takes(source, self.protocol, self.ports.1).filter(|_| is_meant)?;
+            let to = IpAddr::V4(forward.to);
+            Some((index, to, port, policy.zone_of(&forward.towards, to)?))
         })
     }
 }
@@ -324,8 +386,10 @@ fn way_out(policy: &Policy, from: ZoneRef, destination: IpAddr) -> Option<ZoneRe
 
 #[cfg(test)]
 mod tests {
-    use super::super::policy::{Settings, Zone};
+    use super::super::evaluate;
+    use super::super::policy::{Rule, Settings, Verdict, Zone, ZoneSet};
     use super::*;
+    use crate::forward::{Forward, Ports, Through};
     use proptest::prelude::*;
 
     fn policy() -> Policy {
@@ -358,6 +422,48 @@ mod tests {
     }
 
     #[test]
+    fn what_is_forwarded_goes_on_to_the_host() {
+        let forward = |name: &str, interface: &str, port: u16| Forward {
+            name: name.to_owned(),
+            uplinks: vec![Through { name: name.to_owned(), interface: interface.to_owned() }],
+            ports: vec![Ports { protocol: protocol::TCP, first: port, last: port }],
+            to: [192, 168, 1, 5].into(),
+            to_port: Some(8443),
+            towards: "eth1".to_owned(),
+            sources: vec!["198.51.100.0/24".parse().unwrap(), "192.168.2.0/24".parse().unwrap()],
+            log: false,
+        };
+        let forwards = vec![forward("fibre", "eth0", 443), forward("cable", "eth3", 444)];
+        let mut zones = policy().zones().to_vec();
+        zones[2].interfaces.push("eth3".to_owned());
+        let rules =
+            forwards.iter().map(|forward| Rule::of_forward(forward, ZoneSet::Any, ZoneSet::Any)).collect();
+        let policy = Policy::new(zones, rules, Settings { forwards, ..Settings::default() }).unwrap();
+        let decided = |words: &str| {
+            let packet = Packet::parse(words, &policy).unwrap();
+            (packet.forward, packet.to, packet.ports.1, evaluate(&policy, &packet).verdict)
+        };
+        let (lan, gateway) = (ZoneRef::Zone(0), ZoneRef::Gateway);
+        let in_order = [
+            ("tcp from 198.51.100.7 to gateway port 443 in wan", Some(0), lan, 8443, Verdict::Accept),
+            ("tcp from 198.51.100.7 to gateway port 443 in eth0", Some(0), lan, 8443, Verdict::Accept),
+            ("tcp from 198.51.100.7 to fibre port 443 in wan", Some(0), lan, 8443, Verdict::Accept),
+            ("tcp from 192.168.2.9 to cable port 444 in guest", Some(1), lan, 8443, Verdict::Accept),
+            // By the other uplink, from elsewhere, to another address or by another protocol it is for the gateway.
+            ("tcp from 198.51.100.7 to gateway port 443 in eth3", None, gateway, 443, Verdict::Drop),
+            ("tcp from 198.51.100.7 to cable port 443 in wan", None, gateway, 443, Verdict::Drop),
+            ("tcp from 203.0.113.7 to gateway port 443 in wan", None, gateway, 443, Verdict::Drop),
+            ("udp from 198.51.100.7 to gateway port 443 in wan", None, gateway, 443, Verdict::Drop),
+            ("tcp from 192.168.2.9 to gateway port 443 in guest", None, gateway, 443, Verdict::Reject),
+            // The host itself is not open.
+            ("tcp from 198.51.100.7 to 192.168.1.5 port 8443 in wan out lan", None, lan, 8443, Verdict::Drop),
+        ];
+        for (words, forward, to, port, verdict) in in_order {
+            assert_eq!(decided(words), (forward, to, port, verdict), "{words}");
+        }
+    }
+
+    #[test]
     fn what_is_wrong_is_said() {
         for (words, says) in [
             ("", "`` is not a protocol"),
@@ -371,6 +477,7 @@ mod tests {
             ("tcp from ::1 to ::2 in lna", "there are lan (eth1), guest (eth2), wan (eth0), gateway"),
             ("tcp from ::1 to ::2 in wan", "where does it go?"),
             ("tcp from 2a00::1 to 2606:4700::1 port 443 in wan", "where does it go?"),
+            ("tcp from ::1 to fibre in lan", "`to` needs an address or `gateway` after it"),
             ("tcp from ::1 to ::2 in lan at 09:00", "a day and a time"),
         ] {
             let error = Packet::parse(words, &policy()).unwrap_err().to_string();

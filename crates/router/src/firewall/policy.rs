@@ -9,6 +9,7 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use super::address::Address;
 use super::schedule::Schedule;
 use super::service::Service;
+use crate::forward::{Forward, Ports};
 
 /// How much a zone may do where no rule says otherwise, from most to least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -135,6 +136,8 @@ pub struct Rule {
     pub rate: Option<Rate>,
     /// When it holds; always where None.
     pub schedule: Option<Schedule>,
+    /// Only packets that a [`Forward`] has given their destination.
+    pub forwarded: bool,
     /// Each packet that it decides is logged, up to 10 a second.
     pub log: bool,
     /// What it is for.
@@ -144,10 +147,39 @@ pub struct Rule {
 }
 
 impl Rule {
-    /// Whether it decides each packet that fits it: one with a rate or a schedule lets some go on.
+    /// The rule that lets in what is forwarded, and nothing else.
+    #[must_use]
+    pub fn of_forward(forward: &Forward, from: ZoneSet, to: ZoneSet) -> Self {
+        let at_host = |ports: &Ports| match forward.to_port {
+            Some(port) => Service::Ports(ports.protocol, port, port),
+            None => Service::from(*ports),
+        };
+        Rule {
+            from,
+            to,
+            source: (!forward.sources.is_empty()).then(|| forward.sources.clone()),
+            destination: Some(vec![IpAddr::V4(forward.to).into()]),
+            service: Some(forward.ports.iter().map(at_host).collect()),
+            rate: None,
+            schedule: None,
+            forwarded: true,
+            log: forward.log,
+            comment: format!("forward {}", forward.name),
+            action: Verdict::Accept,
+        }
+    }
+
+    /// Whether it decides each packet that fits it: one with a rate or a schedule lets some go on, and one for what is
+    /// forwarded the rest.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        self.rate.is_none() && self.schedule.is_none()
+        !self.varies() && !self.forwarded
+    }
+
+    /// Whether it takes equal packets at one time and not at another.
+    #[must_use]
+    pub fn varies(&self) -> bool {
+        self.rate.is_some() || self.schedule.is_some()
     }
 }
 
@@ -166,6 +198,8 @@ pub struct Settings {
     pub ipv6_in_ipv4: bool,
     /// The same of IPv4 inside of IPv6: 4in6.
     pub ipv4_in_ipv6: bool,
+    /// Ports of uplinks that lead to hosts inside; the rules that let them in are among those of the policy.
+    pub forwards: Vec<Forward>,
 }
 
 impl Default for Settings {
@@ -177,6 +211,7 @@ impl Default for Settings {
             tunnel_endpoints: Vec::new(),
             ipv6_in_ipv4: false,
             ipv4_in_ipv6: false,
+            forwards: Vec::new(),
         }
     }
 }

@@ -47,8 +47,8 @@ impl Region {
                 }
                 _ => false,
             }
-            && both(self.source, other.source, |a, b| meet(&a, &b))
-            && both(self.destination, other.destination, |a, b| meet(&a, &b))
+            && both(self.source, other.source, |a, b| a.overlaps(&b))
+            && both(self.destination, other.destination, |a, b| a.overlaps(&b))
     }
 
     /// Whether every packet of `other` is in this one.
@@ -83,23 +83,6 @@ fn within<T>(outer: Option<T>, inner: Option<T>, holds: impl Fn(T, T) -> bool) -
         (None, _) => true,
         (Some(_), None) => false,
         (Some(outer), Some(inner)) => holds(outer, inner),
-    }
-}
-
-/// Whether an address may be in both. Of a suffix and a range, that is said also where the range is too short for it to
-/// be certain.
-fn meet(a: &Address, b: &Address) -> bool {
-    match (*a, *b) {
-        (Address::Range(family, first, last), Address::Range(other, other_first, other_last)) => {
-            family == other && first <= other_last && other_first <= last
-        }
-        (Address::Suffix { value, mask }, Address::Suffix { value: other, mask: other_mask }) => {
-            (value ^ other) & mask & other_mask == 0
-        }
-        (Address::Suffix { value, mask }, Address::Range(family, first, last))
-        | (Address::Range(family, first, last), Address::Suffix { value, mask }) => {
-            family == Family::V6 && (first != last || first & mask == value)
-        }
     }
 }
 

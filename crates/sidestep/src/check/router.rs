@@ -6,6 +6,8 @@ use std::path::Path;
 
 use router::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
+use router::firewall::service::Service;
+use router::forward::Forward;
 use router::transition::Kind;
 
 use config::RouterConfig;
@@ -15,7 +17,7 @@ use crate::firewall;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
-    let Site { uplinks, networks, routes, .. } = &gateway.site;
+    let Site { uplinks, networks, routes, forwards, .. } = &gateway.site;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{} is valid. As a gateway, `sidestep up` would do this:\n", file.display());
@@ -31,6 +33,9 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
     }
     for route in routes {
         let _ = write_route(&mut text, route);
+    }
+    for forward in forwards {
+        let _ = write_forward(&mut text, forward);
     }
     let uplinks = uplinks.iter().map(|uplink| match &uplink.tunnel {
         Some(tunnel) => &tunnel.over,
@@ -112,4 +117,23 @@ fn write_network(text: &mut String, network: &Network) -> std::fmt::Result {
 fn write_route(text: &mut String, route: &StaticRoute) -> std::fmt::Result {
     let via = route.via.map(|via| format!(" via {via}")).unwrap_or_default();
     writeln!(text, "Route     {}{via} at {}", route.to, route.interface)
+}
+
+fn write_forward(text: &mut String, forward: &Forward) -> std::fmt::Result {
+    let ports: Vec<_> = forward.ports.iter().map(|ports| Service::from(*ports).to_string()).collect();
+    let uplinks: Vec<_> = forward.uplinks.iter().map(|through| through.name.as_str()).collect();
+    write!(
+        text,
+        "Forward   {}: {} at the address of {} to {forward}",
+        forward.name,
+        ports.join(", "),
+        uplinks.join(", ")
+    )?;
+    match &forward.sources[..] {
+        [] => writeln!(text),
+        sources => {
+            let sources: Vec<_> = sources.iter().map(ToString::to_string).collect();
+            writeln!(text, ", from {} only", sources.join(", "))
+        }
+    }
 }

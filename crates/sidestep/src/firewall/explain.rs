@@ -24,6 +24,9 @@ pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool)
         firewall.policy.name(packet.from),
         firewall.policy.name(packet.to),
     );
+    if let Some(forward) = packet.forward.and_then(|index| firewall.policy.settings().forwards.get(index)) {
+        let _ = writeln!(text, "  forward {} sends it on to {forward}", forward.name);
+    }
     for index in &decision.other_times {
         let rule = &firewall.policy.rules()[*index];
         let place = place(firewall, file, *index);

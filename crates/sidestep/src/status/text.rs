@@ -3,7 +3,7 @@
 use std::fmt::{self, Write as _};
 
 use crate::show::text as words;
-use control::router_status::{Firewall, Peer, Talker};
+use control::router_status::{Firewall, Forward, Peer, Talker};
 use control::router_status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
@@ -36,6 +36,12 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     for network in &status.networks {
         write_network(text, status, network)?;
     }
+    if !status.forwards.is_empty() {
+        writeln!(text, "\nforwards")?;
+    }
+    for forward in &status.forwards {
+        writeln!(text, "  {}: {}", forward.name, forwarded(forward))?;
+    }
     writeln!(text, "\nroutes")?;
     for route in &status.routes {
         let from = route.from.map(|from| format!(" from {from}")).unwrap_or_default();
@@ -67,6 +73,22 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     Ok(())
 }
 
+/// What is forwarded where, in a line.
+fn forwarded(forward: &Forward) -> String {
+    let at = match &forward.addresses[..] {
+        [] => format!("{}, which has no IPv4 address", forward.uplinks.join(", ")),
+        addresses => addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+    };
+    let port = forward.to_port.map(|port| format!(":{port}")).unwrap_or_default();
+    let connections = if forward.connections == 1 { "connection" } else { "connections" };
+    format!(
+        "{} at {at} to {}{port}, {} {connections}",
+        forward.ports.join(", "),
+        forward.to,
+        forward.connections
+    )
+}
+
 /// What the firewall has refused, in a line.
 pub(crate) fn refused(firewall: &Firewall) -> String {
     format!(
@@ -83,8 +105,10 @@ pub(crate) fn firewall_lines(firewall: &Firewall) -> Vec<(bool, String)> {
         (verdict == "accept", format!("{packets:>10}  {bytes:>9}  {verdict:<6}  {what}"))
     };
     let rules = firewall.rules.iter().take(MOST_RULES);
-    let rules =
-        rules.map(|rule| line(&format!("rule {}", rule.number), &rule.verdict, rule.packets, rule.bytes));
+    let rules = rules.map(|rule| {
+        let comment = if rule.comment.is_empty() { String::new() } else { format!(" ({})", rule.comment) };
+        line(&format!("rule {}{comment}", rule.number), &rule.verdict, rule.packets, rule.bytes)
+    });
     let defaults = firewall.defaults.iter();
     let defaults = defaults.map(|by| line(&by.reason, &by.verdict, by.packets, by.bytes));
     rules.chain(defaults).collect()

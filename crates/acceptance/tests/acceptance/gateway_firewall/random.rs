@@ -113,6 +113,7 @@ impl Random {
             service: self.several(v6, Self::service),
             rate,
             schedule,
+            forwarded: self.one_in(8),
             log: self.one_in(8),
             comment: String::new(),
             action: self.of(&[Verdict::Accept, Verdict::Accept, Verdict::Drop, Verdict::Reject]),
@@ -131,6 +132,7 @@ impl Random {
             tunnel_endpoints: Vec::new(),
             ipv6_in_ipv4: self.one_in(4),
             ipv4_in_ipv6: self.one_in(4),
+            forwards: Vec::new(),
         };
         Policy::new(zones.to_vec(), rules, settings).expect("a policy")
     }

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod follows;
+mod forwards;
 pub(crate) mod hostile_links;
 pub(crate) mod scene;
 mod strangers;

@@ -1,4 +1,5 @@
-//! What an element of a map does: a verdict, or the chain of a rule with a rate, a schedule or a log.
+//! What an element of a map does: a verdict, or the chain of a rule with a rate, a schedule or a log, or for what is
+//! forwarded.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,7 @@ pub(super) fn verdict(policy: &Policy, index: usize) -> String {
     if rule.is_final() && !rule.log {
         return plain(rule.action).to_owned();
     }
-    // What a rate or a schedule lets go on comes back to the next lookup.
+    // What a rate, a schedule or the rule of a forward lets go on comes back to the next lookup.
     let way = if rule.is_final() { "goto" } else { "jump" };
     format!("{way} rule-{}", index + 1)
 }
@@ -53,10 +54,11 @@ pub(super) fn chains(policy: &Policy, utc_offset: i32) -> String {
             continue;
         }
         let _ = writeln!(text, "\tchain rule-{number} {{");
+        let translated = if rule.forwarded { "ct status dnat " } else { "" };
         let limit = rule.rate.map(limit).unwrap_or_default();
         let times = rule.schedule.as_ref().map_or_else(|| vec![String::new()], |it| times(it, utc_offset));
         for time in times {
-            let _ = writeln!(text, "\t\t{time}{limit}goto {does}");
+            let _ = writeln!(text, "\t\t{translated}{time}{limit}goto {does}");
         }
         text += "\t}\n";
     }
