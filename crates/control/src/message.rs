@@ -7,9 +7,15 @@ use serde_json::Value;
 /// What is answered by one that ends.
 pub const ENDING: &str = "the daemon is shutting down";
 
+/// The longest request that needs no saying, in bytes.
+pub const SHORT: usize = 4096;
+
 /// What is asked of a daemon. Each request says of itself what comes of it: there is no other list of those that members of the
 /// groups may use.
 pub trait Ask: DeserializeOwned {
+    /// The longest request of the owner, in bytes. Others' are no longer than [`SHORT`].
+    const LONGEST: usize = SHORT;
+
     /// What comes of it.
     fn effect(&self) -> Effect;
 }

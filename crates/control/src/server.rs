@@ -17,14 +17,14 @@ use serde::Serialize;
 use tracing::warn;
 
 use crate::listen::{listen_privately, listen_to, remove_stale_socket};
-use crate::message::{Ask, ENDING, Reply, Request};
+use crate::message::{Ask, ENDING, Reply, Request, SHORT};
 use crate::path::Others;
 use crate::tunnel_status::Status;
 
-/// The longest request, in bytes.
-const LONGEST_REQUEST: usize = 4096;
 /// How long a client may take to send its request.
 const REQUEST_TIME: Duration = Duration::from_secs(1);
+/// How long it may take to send one that is longer than most, or to read such an answer.
+const LONG_TIME: Duration = Duration::from_secs(10);
 /// How long the daemon may take to answer. Loading scripts asks `nft` several times, and threads that may be busy.
 const ANSWER_TIME: Duration = Duration::from_secs(40);
 /// How often a request that waits is looked after: where the server has ended meanwhile, nobody will answer it.
@@ -195,7 +195,8 @@ fn serve_one<R: Ask>(
     ended: &AtomicBool,
     limit: Option<&Limit>,
 ) -> io::Result<()> {
-    let reply = match read_request(Timed::new(stream, REQUEST_TIME)) {
+    let longest = if limit.is_some() { SHORT } else { R::LONGEST };
+    let reply = match read_request(Timed::new(stream, REQUEST_TIME), longest) {
         Ok(line) => match (serde_json::from_slice::<R>(&line), limit) {
             (Ok(request), Some((others, socket))) if request.effect() > others.may() => {
                 Answer::Reply(Reply::Error(format!(
@@ -221,7 +222,8 @@ fn serve_one<R: Ask>(
     };
     let mut document = serde_json::to_vec(&reply)?;
     document.push(b'\n');
-    Timed::new(stream, REPLY_TIME).write_all(&document)
+    let time = if longest > SHORT { LONG_TIME } else { REPLY_TIME };
+    Timed::new(stream, time).write_all(&document)
 }
 
 fn wait(answered: &Receiver<Answer>, ended: &AtomicBool) -> Answer {
@@ -241,9 +243,9 @@ fn wait(answered: &Receiver<Answer>, ended: &AtomicBool) -> Answer {
 }
 
 /// One line, or all that comes until the client stops sending.
-fn read_request(mut stream: impl Read) -> io::Result<Vec<u8>> {
+fn read_request(mut stream: Timed<'_>, longest: usize) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
-    let mut buffer = [0; 512];
+    let mut buffer = [0; SHORT];
     loop {
         let count = stream.read(&mut buffer)?;
         if let Some(end) = buffer[..count].iter().position(|&byte| byte == b'\n') {
@@ -251,11 +253,14 @@ fn read_request(mut stream: impl Read) -> io::Result<Vec<u8>> {
             return Ok(line);
         }
         line.extend_from_slice(&buffer[..count]);
-        if line.len() > LONGEST_REQUEST {
+        if line.len() > longest {
             return Err(io::Error::new(io::ErrorKind::InvalidData, "the request is too long"));
         }
         if count == 0 {
             return Ok(line);
+        }
+        if line.len() > SHORT {
+            stream.extend(LONG_TIME);
         }
     }
 }
@@ -263,12 +268,19 @@ fn read_request(mut stream: impl Read) -> io::Result<Vec<u8>> {
 /// A stream with a deadline for all that is read from it or written to it.
 struct Timed<'a> {
     stream: &'a UnixStream,
+    began: Instant,
     deadline: Instant,
 }
 
 impl<'a> Timed<'a> {
     fn new(stream: &'a UnixStream, time: Duration) -> Self {
-        Timed { stream, deadline: Instant::now() + time }
+        let began = Instant::now();
+        Timed { stream, began, deadline: began + time }
+    }
+
+    /// Gives it this time in all.
+    fn extend(&mut self, time: Duration) {
+        self.deadline = self.began + time;
     }
 
     fn left(&self) -> io::Result<Option<Duration>> {
@@ -395,7 +407,7 @@ mod tests {
         let (_server, path) = daemon(folder.path());
         let _stuck = UnixStream::connect(&path).unwrap();
         let mut long = UnixStream::connect(&path).unwrap();
-        long.write_all(&[b'x'; 2 * LONGEST_REQUEST]).unwrap();
+        long.write_all(&[b'x'; 2 * SHORT]).unwrap();
         let mut nonsense = UnixStream::connect(&path).unwrap();
         nonsense.write_all(b"{\"command\":\"shoe\"}\n").unwrap();
         assert!(ask(&path, &Request::Show).is_ok());

@@ -1,7 +1,7 @@
-//! The two clocks of the program.
+//! The clocks of the program.
 //!
 //! Sessions run on [`boottime_ms`], which never jumps and counts on through suspend; first contact and the user's
-//! eyes want [`unix_ms`].
+//! eyes want [`unix_ms`]; what BPF programs have written down is on [`monotonic_ms`].
 
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -16,6 +16,12 @@ pub fn boottime_ms() -> u64 {
 #[must_use]
 pub fn boottime_us() -> u64 {
     now(ClockId::CLOCK_BOOTTIME).as_micros() as u64
+}
+
+/// Milliseconds since boot, without those in suspend (CLOCK_MONOTONIC): the clock of BPF programs.
+#[must_use]
+pub fn monotonic_ms() -> u64 {
+    now(ClockId::CLOCK_MONOTONIC).as_millis() as u64
 }
 
 /// Milliseconds since 1970 (CLOCK_REALTIME); 0 if the clock stands before that.
@@ -42,7 +48,7 @@ pub fn utc_offset_minutes() -> i32 {
 }
 
 fn now(clock: ClockId) -> Duration {
-    // Both clocks exist on every kernel since 2.6.39, and the call has no other way to fail.
+    // These clocks exist on every kernel since 2.6.39, and the call has no other way to fail.
     let Ok(time) = clock_gettime(clock) else { return Duration::ZERO };
     match u64::try_from(time.tv_sec()) {
         Ok(seconds) => Duration::new(seconds, time.tv_nsec() as u32),

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use config::attachment::AttachmentError;
 use script::compile::{CompileError, Refusal};
+use script::contents::PutError;
+use script::entry::EntryError;
 use script::matching::RuleError;
 use script::vm::ScriptError;
 
@@ -50,6 +52,31 @@ pub(super) enum RequestError {
     /// No script has this file.
     #[error("{0} is not loaded (`sidestep script list` shows what is)")]
     NotLoaded(String),
+    /// No script has a table of this name.
+    #[error("{}", no_table(name, there))]
+    NoTable {
+        /// The name.
+        name: String,
+        /// Those that there are.
+        there: Vec<String>,
+    },
+    /// Several have one that is not the same.
+    #[error("{}", several_tables(name, scripts))]
+    SeveralTables {
+        /// The name.
+        name: String,
+        /// For each, the scripts that share it.
+        scripts: Vec<Vec<u32>>,
+    },
+    /// What is left of a table is not what the script declares now.
+    #[error("its kinds have changed")]
+    OtherKinds,
+    /// A key or a value is not what the script has declared.
+    #[error("{0}")]
+    Entry(#[from] EntryError),
+    /// A table does not take what it is given.
+    #[error("{0}")]
+    Put(#[from] PutError<linux::Error>),
     /// What only the user tier can do.
     #[error("script {0} runs in the kernel: load it with --tier user to follow a packet through it")]
     NotInUserTier(u32),
@@ -65,9 +92,35 @@ pub(super) enum RequestError {
     /// The kernel refused something.
     #[error("{0}")]
     Kernel(#[from] linux::Error),
+    /// A file cannot be written.
+    #[error("{0}")]
+    Write(#[from] io::Error),
     /// An answer cannot be written.
     #[error("{0}")]
     Answer(#[from] serde_json::Error),
+}
+
+fn no_table(name: &str, there: &[String]) -> String {
+    match there {
+        [] => format!(
+            "no table {name:?}: these scripts use none (in the kernel there is what the functions that are loaded use)"
+        ),
+        there => {
+            let names: Vec<String> = there.iter().map(|name| format!("{name:?}")).collect();
+            format!("no script uses a table {name:?}: there is {}", names.join(", "))
+        }
+    }
+}
+
+fn several_tables(name: &str, scripts: &[Vec<u32>]) -> String {
+    let first: Vec<String> = scripts.iter().filter_map(|ids| ids.first().map(u32::to_string)).collect();
+    if scripts.windows(2).all(|pair| pair[0] == pair[1]) {
+        return format!(
+            "script {} has several things that it calls {name:?}: give them names of their own",
+            first[0]
+        );
+    }
+    format!("scripts {} have each a table {name:?}: say which one with --script", first.join(" and "))
 }
 
 /// Why a script does not come to run, or not in this tier.

@@ -3,6 +3,7 @@
 //! Each thread has states of its own; `nf.table` and its like are one for all. A thread of its own does what scripts put
 //! off. Scripts of different groups share nothing, no thread either: one that loops holds up its own packets.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel, sync_channel};
@@ -32,6 +33,15 @@ pub(super) enum Key {
     File(PathBuf),
 }
 
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::File(path) => path.display().fmt(f),
+        }
+    }
+}
+
 struct Thread {
     commands: Sender<Command>,
     waker: Waker,
@@ -59,6 +69,7 @@ pub(super) struct Group {
     pub(super) key: Key,
     /// Those for packets, then the one for what was put off.
     threads: Vec<Thread>,
+    pub(super) tables: Tables,
 }
 
 impl Group {
@@ -88,7 +99,7 @@ impl Group {
                 .map_err(|source| linux::Error { what: "start a thread for scripts".into(), source })?;
             threads.push(Thread { commands, waker });
         }
-        Ok(Self { key, threads })
+        Ok(Self { key, threads, tables })
     }
 
     /// Loads a script in all threads, or in none.

@@ -6,7 +6,7 @@ use std::os::fd::{AsRawFd as _, RawFd};
 use linux::bpf::{Map, MapKind, Program, ProgramKind};
 use script::compile::account::Accounts;
 use script::compile::logging::Line;
-use script::compile::shared::{self, MapKind as Kind};
+use script::compile::shared::{self, Form, MapKind as Kind};
 use script::compile::{Assembled, AttachType, CompileError, Compiled};
 use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
@@ -68,25 +68,34 @@ impl Maps {
         self.0.is_empty()
     }
 
-    /// The descriptors of a script's maps: of those that are there already, and of new ones with what the top level has
-    /// put there.
+    /// All of them, with what they stand for; those that were wanted last are last.
+    pub(crate) fn all(&self) -> &[(shared::Map, Map)] {
+        &self.0
+    }
+
+    /// The descriptors of a script's maps: of those that are there already, and of new ones. What the top level puts into
+    /// them is there, as in Lua, where it runs at each load.
     fn of(&mut self, compiled: &Compiled) -> linux::Result<Vec<RawFd>> {
         let mut descriptors = Vec::new();
         for wanted in compiled.maps() {
-            let found =
-                self.0.iter().find(|(known, _)| known.is_same(wanted)).map(|(_, map)| map.as_raw_fd());
-            let descriptor = match found {
-                Some(descriptor) => descriptor,
-                None => {
-                    let map = create(wanted)?;
-                    let descriptor = map.as_raw_fd();
-                    self.0.push((wanted.clone(), map));
-                    descriptor
-                }
-            };
-            descriptors.push(descriptor);
+            if let Form::Prefixes { .. } = wanted.shared.form {
+                // A set has prefixes of both IP versions, whichever its script looks for.
+                self.one(&shared::Map { is_ipv6: !wanted.is_ipv6, ..wanted.clone() })?;
+            }
+            descriptors.push(self.one(wanted)?);
         }
         Ok(descriptors)
+    }
+
+    fn one(&mut self, wanted: &shared::Map) -> linux::Result<RawFd> {
+        let map = match self.0.iter().position(|(known, _)| known.is_same(wanted)) {
+            Some(at) => self.0.remove(at).1,
+            None => create(wanted)?,
+        };
+        map.set_all(&wanted.initial())?;
+        let descriptor = map.as_raw_fd();
+        self.0.push((wanted.clone(), map));
+        Ok(descriptor)
     }
 }
 
@@ -127,11 +136,7 @@ fn create(map: &shared::Map) -> linux::Result<Map> {
         Kind::Array => MapKind::Array,
         Kind::LongestPrefix => MapKind::LongestPrefix,
     };
-    let created = Map::create(kind, key, value, entries)?;
-    for (key, value) in map.initial() {
-        created.set(&key, &value)?;
-    }
-    Ok(created)
+    Map::create(kind, key, value, entries)
 }
 
 /// What a script needs to be compiled: its modules. Its top level sees no time and no packets.

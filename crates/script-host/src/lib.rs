@@ -15,9 +15,12 @@ mod error;
 mod group;
 mod in_kernel;
 mod interface;
+mod keeping;
 pub mod kernel;
+mod kernel_table;
 mod log;
 mod order;
+mod persistent;
 pub mod protocol;
 mod redirect;
 mod rules;
@@ -25,6 +28,8 @@ mod runs;
 mod slots;
 mod statistics;
 pub mod supervisor;
+pub mod table_protocol;
+mod tables;
 mod thread_host;
 mod tier;
 mod worker;
@@ -33,7 +38,8 @@ use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, mpsc};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use ::script::compile::logging;
@@ -55,6 +61,7 @@ use self::group::{Group, Key, link_is_enough};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
 use self::log::Log;
+use self::persistent::Persistent;
 pub use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Source, Status};
 use self::runs::Runs;
@@ -110,6 +117,8 @@ struct Host {
     last_program: u32,
     scripts: Vec<Script>,
     last_id: u32,
+    /// Tables that outlive the host.
+    persistent: Persistent,
 }
 
 /// What other threads tell the host's own.
@@ -207,41 +216,62 @@ fn run(
         last_program: 0,
         scripts: Vec::new(),
         last_id: 0,
+        persistent: Persistent::beside(server.path()),
     };
-    let poller = Poller::new()?;
-    poller.add(&waker, 0, Interest::Readable)?;
-    poller.add(signals, 1, Interest::Readable)?;
-    let mut events = Events::with_capacity(3);
-    let mut listens = false;
-    loop {
-        if let Some(ring) = host.ring.as_ref().filter(|_| !listens) {
-            poller.add(ring, 2, Interest::Readable)?;
-            listens = true;
-        }
-        poller.wait(&mut events, None)?;
-        host.read_log();
-        if matches!(signals.read()?, Some(Signal::Stop)) {
-            return Ok(());
-        }
-        waker.drain();
-        for message in messages.try_iter() {
-            match message {
-                Message::InputEnded => return Ok(()),
-                Message::Request(call) => {
-                    let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
-                    let answer = host.answer(&call.request);
-                    call.answer(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
-                    if changes && life.background && host.scripts.is_empty() {
-                        // The thread that serves clients writes the answer before it ends.
-                        return Ok(());
+    let ended = host.obey(life, signals, &waker, &messages);
+    host.save();
+    ended
+}
+
+impl Host {
+    /// Does what it is told until it is to end.
+    fn obey(
+        &mut self,
+        life: Life,
+        signals: &Signals,
+        waker: &Waker,
+        messages: &Receiver<Message>,
+    ) -> Result<(), Error> {
+        let poller = Poller::new()?;
+        poller.add(waker, 0, Interest::Readable)?;
+        poller.add(signals, 1, Interest::Readable)?;
+        let mut events = Events::with_capacity(3);
+        let mut listens = false;
+        loop {
+            if let Some(ring) = self.ring.as_ref().filter(|_| !listens) {
+                poller.add(ring, 2, Interest::Readable)?;
+                listens = true;
+            }
+            let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
+            poller.wait(&mut events, due)?;
+            if due.is_some_and(|due| due.is_zero()) {
+                self.save();
+            }
+            self.read_log();
+            if matches!(signals.read()?, Some(Signal::Stop)) {
+                return Ok(());
+            }
+            waker.drain();
+            for message in messages.try_iter() {
+                match message {
+                    Message::InputEnded => return Ok(()),
+                    Message::Request(call) => {
+                        let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
+                        let answer = self.answer(&call.request);
+                        if changes || matches!(call.request, Request::Reload { .. }) {
+                            self.keep();
+                        }
+                        call.answer(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
+                        if changes && life.background && self.scripts.is_empty() {
+                            // The thread that serves clients writes the answer before it ends.
+                            return Ok(());
+                        }
                     }
                 }
             }
         }
     }
-}
 
-impl Host {
     fn answer(&mut self, request: &Request) -> Result<Value, RequestError> {
         match request {
             Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
@@ -269,6 +299,8 @@ impl Host {
                 self.in_user_tier(*id)?.trace(rule);
                 Ok(Value::Null)
             }
+            Request::Tables => document(&self.table_list()?),
+            Request::Table { table, operation } => self.table(table, operation),
             Request::Traced { id } => document(&self.in_user_tier(*id)?.take_traced()),
         }
     }
@@ -333,7 +365,8 @@ impl Host {
             self.common.log.add(id, &what);
         }
         self.last_id = id;
-        self.scripts.push(Script { id, attachment: attachment.clone(), key, runs });
+        self.scripts.push(Script { id, attachment: attachment.clone(), key: key.clone(), runs });
+        self.restored(&key);
         Ok(id)
     }
 
@@ -373,6 +406,7 @@ impl Host {
             return Err(error.into());
         }
         self.end_unused();
+        self.forget(&key);
         info!(event = "script_unloaded", script = id, "{}: script {id} unloaded", attachment.file.display());
         Ok(detached?)
     }

@@ -7,6 +7,7 @@ use linux::bpf::xdp::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::table_protocol::{Operation, TableName};
 use config::attachment::Attachment;
 use control::{Ask, Effect, Error};
 
@@ -63,20 +64,36 @@ pub enum Request {
         /// The script.
         id: u32,
     },
+    /// [`TableList`].
+    Tables,
+    /// Something with what is in one of them: see [`Operation`] for what is answered.
+    Table {
+        /// Which.
+        table: TableName,
+        /// What.
+        operation: Operation,
+    },
 }
 
 impl Ask for Request {
+    /// More than a million prefixes.
+    const LONGEST: usize = 64 << 20;
+
     fn effect(&self) -> Effect {
         match self {
-            Request::List | Request::Source { .. } | Request::Logs { .. } | Request::Events { .. } => {
-                Effect::Looks
-            }
-            // A packet that was followed is what somebody sent, and whoever asks takes it away from who asked for it.
+            Request::List
+            | Request::Source { .. }
+            | Request::Logs { .. }
+            | Request::Events { .. }
+            | Request::Tables => Effect::Looks,
+            // A packet that was followed is what somebody sent, and whoever asks takes it away from who asked for it. What is in
+            // a table is what packets had, too.
             Request::Load { .. }
             | Request::Unload { .. }
             | Request::Reload { .. }
             | Request::Trace { .. }
-            | Request::Traced { .. } => Effect::Changes,
+            | Request::Traced { .. }
+            | Request::Table { .. } => Effect::Changes,
         }
     }
 }

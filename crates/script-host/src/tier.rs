@@ -88,6 +88,7 @@ impl Host {
             self.maps.len() - 1
         });
         let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
+        self.restore(key, false);
         let others = self.scripts.iter().rev().filter_map(|script| script.runs.kernel());
         Ok(Runs::Kernel(ready.attach(&mut self.attach_journal, others)?))
     }
@@ -180,6 +181,7 @@ impl Host {
         let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
         group.load(id, script, attachment, &statistics)?;
+        self.restore(key, true);
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
             rules::add(id, attachment, &self.slots.queues(slot), place, mark)

@@ -139,7 +139,8 @@ impl Kind {
         ValueError::Form { kind: self, takes: self.takes(), got: got.to_string() }
     }
 
-    const fn takes(self) -> &'static str {
+    /// What its fields take, as messages name it.
+    pub(crate) const fn takes(self) -> &'static str {
         match self {
             Self::Raw => "a number from 0 to 255 for every octet, a string or a byte array",
             Self::Int => "an integer of 0 or more",

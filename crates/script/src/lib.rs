@@ -33,6 +33,8 @@
 //! | [`packet`] | a packet as a script gets it |
 //! | [`checksum`] | which checksums cover what, and how they follow a change |
 //! | [`store`] | views of a packet or byte array: places that handles stand for |
+//! | [`entry`] | what is in tables, as octets and as it is told outside |
+//! | [`contents`] | reading and writing it from outside |
 //! | [`tables`] | hash tables with limit and expiry, sets of prefixes |
 //! | [`host`] | the world outside, as a trait |
 //! | [`vm`] | Lua states, rules, deferred work |
@@ -45,6 +47,8 @@
 
 pub mod checksum;
 pub mod compile;
+pub mod contents;
+pub mod entry;
 pub mod host;
 pub mod kind;
 pub mod link;

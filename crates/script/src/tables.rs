@@ -96,6 +96,12 @@ impl<V> Table<V> {
         !self.has_expired(&entry, now_ms)
     }
 
+    /// Keys and values of all entries that have not expired.
+    pub fn iter(&self, now_ms: u64) -> impl Iterator<Item = (&[u8], &V)> {
+        let live = self.entries.iter().filter(move |(_, entry)| !self.has_expired(entry, now_ms));
+        live.map(|(key, entry)| (&**key, &entry.value))
+    }
+
     /// How many entries there are.
     pub fn count(&mut self, now_ms: u64) -> usize {
         self.forget_expired(now_ms);
@@ -163,6 +169,14 @@ impl Prefixes {
         match prefix {
             IpNet::V4(prefix) => self.ipv4.remove(&prefix.trunc()).is_some(),
             IpNet::V6(prefix) => self.ipv6.remove(&prefix.trunc()).is_some(),
+        }
+    }
+
+    /// The value of just this prefix.
+    pub fn get(&self, prefix: IpNet) -> Option<i64> {
+        match prefix {
+            IpNet::V4(prefix) => self.ipv4.get(&prefix.trunc()).copied(),
+            IpNet::V6(prefix) => self.ipv6.get(&prefix.trunc()).copied(),
         }
     }
 

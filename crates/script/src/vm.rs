@@ -5,6 +5,7 @@ mod error;
 mod library;
 mod named;
 mod natives;
+pub mod outside;
 mod pattern;
 mod state;
 mod strings;

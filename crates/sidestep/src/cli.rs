@@ -473,7 +473,8 @@ mod tests {
         let of = |name| cli.find_subcommand(name).expect("a command").get_subcommands();
         let shown = cli.get_subcommands().filter(|command| !command.is_hide_set());
         let groups = ["peer", "script", "firewall", "key", "stack", "ipsec"];
-        for command in shown.chain(groups.into_iter().flat_map(of)) {
+        let tables = of("script").find(|command| command.get_name() == "table").expect("a command");
+        for command in shown.chain(groups.into_iter().flat_map(of)).chain(tables.get_subcommands()) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Examples:\n  "), "{}", command.get_name());
         }

@@ -4,7 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use ::bpf::{MapKind, MapShape};
 
-use super::syscall::{bpf, call};
+use super::syscall::{bpf, call, exchange};
 use crate::error::{Context as _, Error, Result};
 
 // Commands of bpf(2), from linux/bpf.h, as all numbers here.
@@ -12,12 +12,19 @@ const MAP_CREATE: i32 = 0;
 const MAP_LOOKUP_ELEM: i32 = 1;
 const MAP_UPDATE_ELEM: i32 = 2;
 const MAP_DELETE_ELEM: i32 = 3;
+// For hashes since Linux 5.6, for longest prefixes since 5.13.
+const MAP_LOOKUP_BATCH: i32 = 24;
+const MAP_UPDATE_BATCH: i32 = 26;
+const MAP_DELETE_BATCH: i32 = 27;
 
 /// Of MAP_UPDATE_ELEM: whether an entry is there or not; and refuse one that is.
 const ANY: u64 = 0;
 const NO_EXIST: u64 = 1;
 /// Of MAP_CREATE: entries take memory when they are made.
 const NO_PREALLOCATION: u32 = 1;
+
+/// Entries that are read with one call, at first: the bucket of a hash is read as a whole.
+const BATCH: usize = 4096;
 
 /// A map, shared with programs. Closed when the last of its users is gone.
 #[derive(Debug)]
@@ -135,6 +142,107 @@ impl Map {
         }
     }
 
+    /// All entries. Those that are there from the beginning to the end of the call are each given once, whatever programs
+    /// write meanwhile. Not of arrays, whose entries are numbers.
+    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+        assert!(self.is_keyed(), "{:?}", self.kind);
+        let mut entries = Vec::new();
+        // Where the kernel goes on: the number of a bucket, or a key.
+        let mut place: Option<Vec<u8>> = None;
+        let mut most = BATCH;
+        loop {
+            let (mut keys, mut values) = (vec![0; most * self.key_size], vec![0; most * self.value_size]);
+            let mut next = vec![0; self.key_size.max(4)];
+            let mut batch = Batch {
+                from: place.as_ref().map_or(0, |place| place.as_ptr() as u64),
+                to: next.as_mut_ptr() as u64,
+                ..Batch::new(self, keys.as_mut_ptr(), values.as_mut_ptr(), most)
+            };
+            // SAFETY: the kernel writes at most `most` keys and values of the map's sizes, and one place of four bytes or a
+            // key, and reads one that it has written; all are as long, and live across the call.
+            let result = unsafe { exchange(MAP_LOOKUP_BATCH, &mut batch) };
+            let ends = match &result {
+                Ok(()) => false,
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => true,
+                // A bucket has more.
+                Err(error) if error.raw_os_error() == Some(libc::ENOSPC) => {
+                    most *= 2;
+                    continue;
+                }
+                Err(_) => return result.map(|()| entries).context(|| "bpf MAP_LOOKUP_BATCH"),
+            };
+            let count = (batch.count as usize).min(most);
+            let pairs = keys.chunks_exact(self.key_size).zip(values.chunks_exact(self.value_size));
+            entries.extend(pairs.take(count).map(|(key, value)| (key.to_vec(), value.to_vec())));
+            if ends {
+                return Ok(entries);
+            }
+            place = Some(next);
+        }
+    }
+
+    /// Adds entries, or changes those that are there, each at once, until the map is full: how many were written.
+    pub fn set_all(&self, entries: &[(Vec<u8>, Vec<u8>)]) -> Result<usize> {
+        if entries.is_empty() {
+            return Ok(0);
+        }
+        assert!(self.is_keyed(), "{:?}", self.kind);
+        let mut keys = Vec::with_capacity(entries.len() * self.key_size);
+        let mut values = Vec::with_capacity(entries.len() * self.value_size);
+        for (key, value) in entries {
+            self.check_key(key);
+            assert!(
+                value.len() == self.value_size,
+                "a value of {} bytes, not {}",
+                self.value_size,
+                value.len()
+            );
+            keys.extend_from_slice(key);
+            values.extend_from_slice(value);
+        }
+        let mut batch = Batch::new(self, keys.as_mut_ptr(), values.as_mut_ptr(), entries.len());
+        // SAFETY: the kernel reads as many keys and values as are given, of the map's sizes: see above.
+        match unsafe { exchange(MAP_UPDATE_BATCH, &mut batch) } {
+            Ok(()) => Ok(entries.len()),
+            // A hash is full, or a set of prefixes.
+            Err(error) if matches!(error.raw_os_error(), Some(libc::E2BIG | libc::ENOSPC)) => {
+                Ok(batch.count as usize)
+            }
+            Err(error) => Err(Error::new("bpf MAP_UPDATE_BATCH", error)),
+        }
+    }
+
+    /// Removes entries: how many of them there were.
+    pub fn remove_all(&self, keys: &[Vec<u8>]) -> Result<usize> {
+        assert!(self.is_keyed(), "{:?}", self.kind);
+        let mut octets = Vec::with_capacity(keys.len() * self.key_size);
+        for key in keys {
+            self.check_key(key);
+            octets.extend_from_slice(key);
+        }
+        let (mut at, mut removed) = (0, 0);
+        while at < keys.len() {
+            let from = octets[at * self.key_size..].as_mut_ptr();
+            let mut batch = Batch::new(self, from, std::ptr::null_mut(), keys.len() - at);
+            // SAFETY: the kernel reads as many keys as are given, of the map's size: see above.
+            match unsafe { exchange(MAP_DELETE_BATCH, &mut batch) } {
+                Ok(()) => return Ok(removed + keys.len() - at),
+                // It stops at one that is not there.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {
+                    removed += batch.count as usize;
+                    at += batch.count as usize + 1;
+                }
+                Err(error) => return Err(Error::new("bpf MAP_DELETE_BATCH", error)),
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Whether keys are what they are made, and not numbers of what is always there.
+    const fn is_keyed(&self) -> bool {
+        matches!(self.kind, MapKind::Hash | MapKind::LruHash | MapKind::LongestPrefix)
+    }
+
     fn check_key(&self, key: &[u8]) {
         assert!(key.len() == self.key_size, "a key of {} bytes, not {}", self.key_size, key.len());
     }
@@ -153,6 +261,27 @@ struct Element {
 impl Element {
     fn new(map: &Map, key: &[u8], value: u64) -> Self {
         Self { map: map.fd.as_raw_fd() as u32, padding: 0, key: key.as_ptr() as u64, value, flags: ANY }
+    }
+}
+
+/// What the commands for many elements take. The kernel writes to `count` how many it has done.
+#[repr(C)]
+struct Batch {
+    from: u64,
+    to: u64,
+    keys: u64,
+    values: u64,
+    count: u32,
+    map: u32,
+    element_flags: u64,
+    flags: u64,
+}
+
+impl Batch {
+    fn new(map: &Map, keys: *mut u8, values: *mut u8, count: usize) -> Self {
+        let (keys, values, map) = (keys as u64, values as u64, map.fd.as_raw_fd() as u32);
+        // A map has no more entries than this.
+        Self { from: 0, to: 0, keys, values, count: count as u32, map, element_flags: ANY, flags: 0 }
     }
 }
 

@@ -69,6 +69,35 @@ fn maps_keep_what_they_are_given() {
 }
 
 #[test]
+fn a_map_is_filled_read_and_emptied_as_a_whole() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let most = 10_000_u32;
+    for kind in [MapKind::Hash, MapKind::LruHash, MapKind::LongestPrefix] {
+        // A processor keeps some entries of an LRU map to itself.
+        let map = Map::create(kind, 8, 4, if kind == MapKind::LruHash { 2 * most } else { most }).unwrap();
+        assert_eq!(map.entries().unwrap(), []);
+        let key = |number: u32| [32_u32.to_ne_bytes(), number.to_be_bytes()].concat();
+        let mut all: Vec<_> = (0..most).map(|number| (key(number), number.to_ne_bytes().to_vec())).collect();
+        assert_eq!(map.set_all(&all).unwrap(), all.len());
+        let mut read = map.entries().unwrap();
+        read.sort();
+        all.sort();
+        assert_eq!(read, all, "{kind:?}");
+        if kind != MapKind::LruHash {
+            let more: Vec<_> = (most - 5..most + 5).map(|number| (key(number), vec![7; 4])).collect();
+            // A full set of prefixes refuses to change what is in it before Linux 6.13.
+            let written = map.set_all(&more).unwrap();
+            assert!(written == 5 || (kind == MapKind::LongestPrefix && written == 0), "{kind:?}: {written}");
+        }
+        let keys: Vec<_> = (most / 2..most + 100).map(key).chain([key(0)]).collect();
+        assert_eq!(map.remove_all(&keys).unwrap() as u32, most / 2 + 1, "{kind:?}");
+        assert_eq!(map.entries().unwrap().len() as u32, most / 2 - 1);
+    }
+}
+
+#[test]
 fn what_the_verifier_refuses_has_its_reason() {
     if !netns::available_to_tests() {
         return;

@@ -18,6 +18,8 @@ pub struct Shared {
     pub name: String,
     /// What it is.
     pub form: Form,
+    /// Whether what is in it is to outlive the process that runs the scripts.
+    pub persistent: bool,
 }
 
 /// What there is.
@@ -113,30 +115,15 @@ impl Map {
             }
             Form::Counter => (MapKind::Array, 4, 8, 1),
             Form::Prefixes { limit, .. } => {
-                (MapKind::LongestPrefix, if self.is_ipv6 { 20 } else { 8 }, 8, entries(*limit))
+                // One more than there may be: before Linux 6.13 a full one refuses to change what is in it.
+                (MapKind::LongestPrefix, if self.is_ipv6 { 20 } else { 8 }, 8, entries(*limit + 1))
             }
         }
-    }
-
-    /// Keys and values that are in it from the beginning.
-    #[must_use]
-    pub fn initial(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let Form::Prefixes { entries, .. } = &self.shared.form else { return Vec::new() };
-        let own = entries.iter().filter(|(prefix, _)| matches!(prefix, IpNet::V6(_)) == self.is_ipv6);
-        own.map(|(prefix, value)| {
-            let address = match prefix.trunc() {
-                IpNet::V4(prefix) => prefix.network().octets().to_vec(),
-                IpNet::V6(prefix) => prefix.network().octets().to_vec(),
-            };
-            let key = [&u32::from(prefix.prefix_len()).to_ne_bytes()[..], &address].concat();
-            (key, value.to_ne_bytes().to_vec())
-        })
-        .collect()
     }
 }
 
 /// Numbers of 64 bits that it takes.
-pub(super) fn words(part: Part) -> usize {
+pub(crate) fn words(part: Part) -> usize {
     match part {
         Part::Kind(Kind::Ipv6) => 2,
         Part::Kind(_) => 1,

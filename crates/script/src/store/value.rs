@@ -196,7 +196,8 @@ pub enum Given<'a> {
 }
 
 impl Given<'_> {
-    fn describe(self) -> String {
+    /// As messages name it.
+    pub(crate) fn describe(self) -> String {
         match self {
             Given::Int(number) => number.to_string(),
             Given::Bool(value) => value.to_string(),

@@ -3,9 +3,9 @@
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::kind::Kind;
+use crate::compile::shared::{Form, Part};
 use crate::tables::{Prefixes, Table};
 
 /// What scripts have made, by its name: for all machines that are given a copy, also in other threads. Each operation
@@ -19,6 +19,19 @@ pub(super) struct Named {
     pub(super) counters: FxHashMap<String, Arc<AtomicI64>>,
     pub(super) prefixes: FxHashMap<String, Arc<Mutex<Prefixes>>>,
     pub(super) flows: FxHashMap<String, Arc<Mutex<Flows>>>,
+    /// Names of what is to outlive the process.
+    pub(super) persistent: FxHashSet<String>,
+}
+
+impl Named {
+    /// Notes whether what has this name is to outlive the process.
+    pub(super) fn keep(&mut self, name: &str, persistent: bool) {
+        if persistent {
+            self.persistent.insert(name.to_owned());
+        } else {
+            self.persistent.remove(name);
+        }
+    }
 }
 
 /// Nothing is left half done by what panics: each entry is written as a whole.
@@ -26,20 +39,19 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How a part of a key, or a value, is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// An integer, a boolean or an address, by its kind.
-    Kind(Kind),
-    /// A string of at most so many octets.
-    Text(usize),
+/// A table with the parts of its keys and its values.
+pub(super) struct ScriptTable {
+    pub(super) key: Vec<Part>,
+    pub(super) value: Part,
+    pub(super) entries: Mutex<Table<Vec<u8>>>,
 }
 
-/// A table with the forms of its keys and values.
-pub(super) struct ScriptTable {
-    pub(super) key: Vec<Form>,
-    pub(super) value: Form,
-    pub(super) entries: Mutex<Table<Vec<u8>>>,
+impl ScriptTable {
+    /// What was declared.
+    pub(super) fn form(&self) -> Form {
+        let shape = lock(&self.entries).shape();
+        Form::Table { key: self.key.clone(), value: self.value, shape }
+    }
 }
 
 /// Flows, and the names that scripts have given to the integers of each.

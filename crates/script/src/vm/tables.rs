@@ -7,7 +7,6 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
-use ipnet::IpNet;
 use mlua::{
     AnyUserData, LightUserData, Lua, MetaMethod, MultiValue, Table as LuaTable, UserData, UserDataMethods,
     Value,
@@ -15,17 +14,17 @@ use mlua::{
 
 use super::core::Core;
 use super::error::fail;
-use super::named::{Flows, Form, ScriptTable, lock};
+use super::named::{Flows, ScriptTable, lock};
 use super::natives::handle;
-use crate::compile::shared;
-use crate::kind::Kind;
+use crate::compile::shared::{self, Part};
+use crate::entry::{EntryError, integer, prefix};
+use crate::kind::{self, Kind};
 use crate::packet::Flow;
+use crate::store::Given;
 use crate::tables::{Prefixes, Shape, Table, WhenFull};
 
 const DEFAULT_LIMIT: usize = 65_536;
 const MAX_LIMIT: usize = 1 << 24;
-/// Longest text in a key or value, in octets.
-const MAX_TEXT: usize = 1024;
 /// Most names of fields in a table of flows.
 pub(crate) const MAX_FLOW_FIELDS: usize = 16;
 /// How long a flow is kept without a packet, if nothing else is said.
@@ -40,9 +39,11 @@ struct TableHandle {
     core: Rc<Core>,
     /// Where keys are put together.
     scratch: RefCell<Vec<u8>>,
+    persistent: bool,
 }
-struct CounterHandle(Arc<AtomicI64>, String);
-struct PrefixesHandle(Arc<Mutex<Prefixes>>, String);
+/// Each with its name, and whether it is persistent.
+struct CounterHandle(Arc<AtomicI64>, String, bool);
+struct PrefixesHandle(Arc<Mutex<Prefixes>>, String, bool);
 #[derive(Clone)]
 struct FlowsHandle(Arc<Mutex<Flows>>, String);
 /// One flow, as a script holds it.
@@ -59,8 +60,9 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     let shared = Rc::clone(core);
     let make = move |lua: &Lua, options: LuaTable| {
         let name = name(lua, &options)?;
-        let (key, value) = forms(lua, &options)?;
+        let (key, value) = parts(lua, &options)?;
         let shape = shape(lua, &options, None, WhenFull::Refuse)?;
+        let persistent = persistent(lua, &options)?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
         let known = named.tables.get(&name).filter(|known| {
@@ -70,33 +72,45 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
             || Arc::new(ScriptTable { key, value, entries: Mutex::new(Table::new(shape)) }),
             Arc::clone,
         );
+        named.keep(&name, persistent);
         named.tables.insert(name, Arc::clone(&table));
-        Ok(TableHandle { table, core: Rc::clone(&shared), scratch: RefCell::default() })
+        Ok(TableHandle { table, core: Rc::clone(&shared), scratch: RefCell::default(), persistent })
     };
     nf.set("table", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
-    let make = move |_: &Lua, name: String| {
+    let make = move |lua: &Lua, options: Value| {
+        let (name, persistent) = match options {
+            Value::Table(options) => (name(lua, &options)?, persistent(lua, &options)?),
+            name => (lua.unpack::<String>(name)?, false),
+        };
         let named = shared.shared.borrow().tables.clone();
-        let counter = Arc::clone(lock(&named.0).counters.entry(name.clone()).or_default());
-        Ok(CounterHandle(counter, name))
+        let mut named = lock(&named.0);
+        named.keep(&name, persistent);
+        let counter = Arc::clone(named.counters.entry(name.clone()).or_default());
+        Ok(CounterHandle(counter, name, persistent))
     };
     nf.set("counter", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
     let make = move |lua: &Lua, options: LuaTable| {
         let name = name(lua, &options)?;
         let limit = limit(lua, &options)?;
+        let persistent = persistent(lua, &options)?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
         let known = named.prefixes.get(&name).filter(|known| lock(known).limit() == limit);
         let set = known.map_or_else(|| Arc::new(Mutex::new(Prefixes::new(limit))), Arc::clone);
+        named.keep(&name, persistent);
         named.prefixes.insert(name.clone(), Arc::clone(&set));
-        Ok(PrefixesHandle(set, name))
+        Ok(PrefixesHandle(set, name, persistent))
     };
     nf.set("prefixes", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
     let make = move |lua: &Lua, options: LuaTable| {
         let name = name(lua, &options)?;
         let shape = shape(lua, &options, Some(FLOW_EXPIRES_MS), WhenFull::Oldest)?;
+        if persistent(lua, &options)? {
+            return Err(fail(lua, "flows are not persistent: they are those of packets that come"));
+        }
         Ok(flows(&shared, name, shape))
     };
     nf.set("flows", lua.create_function(make)?)?;
@@ -125,30 +139,26 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
 
 /// What a handle stands for, as plain data.
 pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
-    let found = |name: &str, form| Some(shared::Shared { name: name.to_owned(), form });
+    let found =
+        |name: &str, form, persistent| Some(shared::Shared { name: name.to_owned(), form, persistent });
     if let Ok(table) = handle.borrow::<TableHandle>() {
-        let TableHandle { table, core, .. } = &*table;
+        let TableHandle { table, core, persistent, .. } = &*table;
         let named = core.shared.borrow().tables.clone();
         let tables = lock(&named.0);
         let (name, _) = tables.tables.iter().find(|(_, known)| Arc::ptr_eq(known, table))?;
-        let part = |form: &Form| match form {
-            Form::Kind(kind) => shared::Part::Kind(*kind),
-            Form::Text(longest) => shared::Part::Text(*longest),
-        };
-        let key = table.key.iter().map(part).collect();
-        let shape = lock(&table.entries).shape();
-        return found(name, shared::Form::Table { key, value: part(&table.value), shape });
+        return found(name, table.form(), *persistent);
     }
     if let Ok(counter) = handle.borrow::<CounterHandle>() {
-        return found(&counter.1, shared::Form::Counter);
+        return found(&counter.1, shared::Form::Counter, counter.2);
     }
     if let Ok(flows) = handle.borrow::<FlowsHandle>() {
         let shape = lock(&flows.0).entries.shape();
-        return found(&flows.1, shared::Form::Flows { shape, names: Vec::new() });
+        return found(&flows.1, shared::Form::Flows { shape, names: Vec::new() }, false);
     }
-    let PrefixesHandle(set, name) = &*handle.borrow::<PrefixesHandle>().ok()?;
+    let PrefixesHandle(set, name, persistent) = &*handle.borrow::<PrefixesHandle>().ok()?;
     let set = lock(set);
-    found(name, shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() })
+    let form = shared::Form::Prefixes { limit: set.limit(), entries: set.iter().collect() };
+    found(name, form, *persistent)
 }
 
 /// The table of flows of this name and shape.
@@ -170,7 +180,7 @@ impl UserData for TableHandle {
             let table = &this.table;
             let now = this.core.shared.borrow_mut().host.now_ms();
             let key = this.encode(lua, &key)?;
-            lock(&table.entries).get(&key, now).map(|value| table.value.decode(lua, value)).transpose()
+            lock(&table.entries).get(&key, now).map(|value| decode(lua, table.value, value)).transpose()
         });
         methods.add_method("set", |lua, this, mut arguments: MultiValue| {
             let table = &this.table;
@@ -182,14 +192,14 @@ impl UserData for TableHandle {
                 return Ok(true);
             }
             let mut encoded = Vec::new();
-            table.value.encode(lua, &value, &mut encoded)?;
+            encode(lua, table.value, &value, &mut encoded)?;
             let mut entries = lock(&table.entries);
             Ok(entries.entry(&key, now, Vec::new).map(|entry| *entry = encoded).is_some())
         });
         methods.add_method("add", |lua, this, mut arguments: MultiValue| {
             let table = &this.table;
             let amount = arguments.pop_back().unwrap_or(Value::Nil);
-            if table.value != Form::Kind(Kind::Int) {
+            if table.value != Part::Kind(Kind::Int) {
                 return Err(fail(lua, "add: the values of this table are no integers"));
             }
             let amount: i64 = lua.unpack(amount)?;
@@ -218,34 +228,30 @@ impl UserData for TableHandle {
 
 impl UserData for CounterHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("add", |_, Self(counter, _), amount: Option<i64>| {
+        methods.add_method("add", |_, Self(counter, ..), amount: Option<i64>| {
             let amount = amount.unwrap_or(1);
             Ok(counter.fetch_add(amount, Ordering::Relaxed).wrapping_add(amount))
         });
-        methods.add_method("get", |_, Self(counter, _), ()| Ok(counter.load(Ordering::Relaxed)));
+        methods.add_method("get", |_, Self(counter, ..), ()| Ok(counter.load(Ordering::Relaxed)));
     }
 }
 
 impl UserData for PrefixesHandle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         let parse = |lua: &Lua, text: &str| {
-            // An address alone is the prefix that holds just it.
-            let prefix = text
-                .parse::<IpNet>()
-                .or_else(|error| text.parse::<IpAddr>().map(IpNet::from).map_err(|_| error));
-            prefix.map_err(|_| fail(lua, format_args!("{text:?} is not a prefix, such as 2001:db8::/32")))
+            prefix(text).ok_or_else(|| fail(lua, EntryError::Prefix(format!("{text:?}"))))
         };
-        methods.add_method("add", move |lua, Self(set, _), (prefix, value): (String, Option<i64>)| {
+        methods.add_method("add", move |lua, Self(set, ..), (prefix, value): (String, Option<i64>)| {
             Ok(lock(set).add(parse(lua, &prefix)?, value.unwrap_or(1)))
         });
-        methods.add_method("delete", move |lua, Self(set, _), prefix: String| {
+        methods.add_method("delete", move |lua, Self(set, ..), prefix: String| {
             Ok(lock(set).remove(parse(lua, &prefix)?))
         });
-        methods.add_method("find", |lua, Self(set, _), address: String| {
+        methods.add_method("find", |lua, Self(set, ..), address: String| {
             let what = |_| fail(lua, format_args!("{address:?} is not an IP address"));
             Ok(lock(set).find(address.parse().map_err(what)?))
         });
-        methods.add_method("count", |_, Self(set, _), ()| Ok(lock(set).count()));
+        methods.add_method("count", |_, Self(set, ..), ()| Ok(lock(set).count()));
     }
 }
 
@@ -307,85 +313,37 @@ impl Flows {
 
 impl TableHandle {
     fn encode(&self, lua: &Lua, key: &MultiValue) -> mlua::Result<std::cell::RefMut<'_, Vec<u8>>> {
-        let forms = &self.table.key;
-        if key.len() != forms.len() {
-            return Err(fail(lua, format_args!("the key of this table has {} parts", forms.len())));
+        let parts = &self.table.key;
+        if key.len() != parts.len() {
+            return Err(fail(lua, format_args!("the key of this table has {} parts", parts.len())));
         }
         let mut encoded = self.scratch.borrow_mut();
         encoded.clear();
-        for (form, value) in forms.iter().zip(key) {
-            form.encode(lua, value, &mut encoded)?;
+        for (part, value) in parts.iter().zip(key) {
+            encode(lua, *part, value, &mut encoded)?;
         }
         Ok(encoded)
     }
 }
 
-impl Form {
-    fn from_name(name: &str) -> Option<Self> {
-        if let Some(length) = name.strip_prefix("text:") {
-            let length = length.parse().ok().filter(|length| (1..=MAX_TEXT).contains(length))?;
-            return Some(Self::Text(length));
-        }
-        match Kind::from_name(name)? {
-            Kind::Raw | Kind::Text => None,
-            kind => Some(Self::Kind(kind)),
-        }
-    }
-
-    /// Always the same number of octets for one form.
-    fn encode(self, lua: &Lua, value: &Value, to: &mut Vec<u8>) -> mlua::Result<()> {
-        match (self, value) {
-            (Self::Kind(Kind::Int), value) => to.extend(lua.unpack::<i64>(value.clone())?.to_be_bytes()),
-            (Self::Kind(Kind::Bool), Value::Boolean(value)) => to.push(u8::from(*value)),
-            (Self::Kind(kind), Value::String(text)) if kind != Kind::Bool => {
-                let mut octets = [0; 16];
-                let whole = kind.bits().unwrap_or(0) as usize / 8;
-                match kind.parse(&text.as_bytes(), &mut octets) {
-                    Ok(count) if count == whole => to.extend(&octets[..whole]),
-                    Ok(_) => return Err(fail(lua, "a table takes whole addresses")),
-                    Err(error) => return Err(fail(lua, error)),
-                }
-            }
-            (Self::Text(limit), Value::String(text)) if text.as_bytes().len() <= limit => {
-                let text = text.as_bytes();
-                // At most MAX_TEXT.
-                to.extend((text.len() as u16).to_be_bytes());
-                to.extend_from_slice(&text);
-                to.resize(to.len() + limit - text.len(), 0);
-            }
-            (Self::Text(limit), Value::String(_)) => {
-                return Err(fail(
-                    lua,
-                    format_args!("the string is longer than the {limit} octets of the table"),
-                ));
-            }
-            (form, value) => {
-                let what = format_args!("this table takes {form:?} here, not a {}", value.type_name());
-                return Err(fail(lua, what));
-            }
-        }
-        Ok(())
-    }
-
-    fn decode(self, lua: &Lua, octets: &[u8]) -> mlua::Result<Value> {
-        Ok(match self {
-            Self::Kind(Kind::Int) => Value::Integer(integer(octets)),
-            Self::Kind(Kind::Bool) => Value::Boolean(octets == [1]),
-            Self::Kind(kind) => match kind.read(octets) {
-                crate::kind::Value::Text(text) => Value::String(lua.create_string(text)?),
-                crate::kind::Value::Int(value) => Value::Integer(value),
-                crate::kind::Value::Bool(value) => Value::Boolean(value),
-            },
-            Self::Text(_) => {
-                let length = usize::from(u16::from_be_bytes([octets[0], octets[1]]));
-                Value::String(lua.create_string(&octets[2..2 + length])?)
-            }
-        })
-    }
+/// Always the same number of octets for one part.
+fn encode(lua: &Lua, part: Part, value: &Value, to: &mut Vec<u8>) -> mlua::Result<()> {
+    let encoded = match value {
+        // As everywhere in Lua, a float or a string may stand for an integer.
+        value if part == Part::Kind(Kind::Int) => part.encode(Given::Int(lua.unpack(value.clone())?), to),
+        Value::Boolean(value) => part.encode(Given::Bool(*value), to),
+        Value::String(text) => part.encode(Given::Text(&text.as_bytes()), to),
+        other => part.encode(Given::Other(other.type_name()), to),
+    };
+    encoded.map_err(|error| fail(lua, error))
 }
 
-fn integer(octets: &[u8]) -> i64 {
-    octets.try_into().map_or(0, i64::from_be_bytes)
+fn decode(lua: &Lua, part: Part, octets: &[u8]) -> mlua::Result<Value> {
+    Ok(match part.decode(octets) {
+        kind::Value::Text(text) => Value::String(lua.create_string(text)?),
+        kind::Value::Int(value) => Value::Integer(value),
+        kind::Value::Bool(value) => Value::Boolean(value),
+    })
 }
 
 /// Both ends in a fixed number of octets: IPv4 addresses as IPv4-mapped ones.
@@ -418,6 +376,14 @@ fn limit(lua: &Lua, options: &LuaTable) -> mlua::Result<usize> {
     Ok(limit)
 }
 
+fn persistent(lua: &Lua, options: &LuaTable) -> mlua::Result<bool> {
+    match options.get::<Value>("persistent")? {
+        Value::Nil => Ok(false),
+        Value::Boolean(persistent) => Ok(persistent),
+        _ => Err(fail(lua, "`persistent` must be true or false")),
+    }
+}
+
 fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: WhenFull) -> mlua::Result<Shape> {
     let when_full = match options.get::<Option<String>>("when_full")?.as_deref() {
         None => when_full,
@@ -434,18 +400,18 @@ fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: When
     Ok(Shape { limit: limit(lua, options)?, expires_ms, when_full })
 }
 
-fn forms(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Form>, Form)> {
-    let form = |name: &str| {
+fn parts(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Part>, Part)> {
+    let part = |name: &str| {
         let takes = "int, bool, mac, ipv4, ipv6 or text:N (N up to 1024)";
-        Form::from_name(name).ok_or_else(|| fail(lua, format_args!("{name:?} is none of {takes}")))
+        Part::from_name(name).ok_or_else(|| fail(lua, format_args!("{name:?} is none of {takes}")))
     };
     let key = match options.get::<Value>("key")? {
-        Value::String(name) => vec![form(&name.to_string_lossy())?],
+        Value::String(name) => vec![part(&name.to_string_lossy())?],
         Value::Table(names) => {
-            names.sequence_values::<String>().map(|name| form(&name?)).collect::<mlua::Result<_>>()?
+            names.sequence_values::<String>().map(|name| part(&name?)).collect::<mlua::Result<_>>()?
         }
         _ => return Err(fail(lua, "`key` must be a kind, or a list of them")),
     };
     let value = options.get::<Option<String>>("value")?.unwrap_or_else(|| "int".into());
-    Ok((key, form(&value)?))
+    Ok((key, part(&value)?))
 }

@@ -114,6 +114,9 @@ fn tables_refuse_what_is_not_of_their_form() {
         ("nf.table { key = 'int' }", "`name` is missing"),
         ("nf.table { name = 't', key = 'int', limit = 0 }", "`limit` must be"),
         ("nf.prefixes { name = 'p' }:add('10.0.0.0/33')", "is not a prefix"),
+        ("nf.table { name = 't', key = 'int', persistent = 1 }", "`persistent` must be true or false"),
+        ("nf.counter { persistent = true }", "`name` is missing"),
+        ("nf.flows { name = 'f', persistent = true }", "flows are not persistent"),
     ] {
         let said = Bench::body(body).fails(&mut packet());
         assert!(said.starts_with("test.lua:2: ") && said.contains(message), "{body}: {said}");

@@ -110,7 +110,7 @@ pub(super) fn trace(
     }
 }
 
-fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
+pub(super) fn ask<T: DeserializeOwned>(socket: &Path, request: &Request) -> Result<T, Failure> {
     let answer = script_host::ask(socket, request).map_err(|error| {
         if is_ended(&error) {
             let path = socket.display();
@@ -131,7 +131,7 @@ fn is_ended(error: &Error) -> bool {
 }
 
 /// A number, or the path of a file as the host knows it.
-fn meant(target: &str) -> String {
+pub(super) fn meant(target: &str) -> String {
     match target.parse::<u32>() {
         Ok(_) => target.to_owned(),
         // A file that is gone is still known by its name.

@@ -9,6 +9,7 @@
 //! | [`explain`] | what can run in the kernel |
 //! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
 //! | [`list`] | the list as text |
+//! | [`table`] | what is in tables |
 //!
 //! The process that scripts run in is [`script_host`]'s.
 
@@ -19,6 +20,7 @@ mod cookbook;
 mod explain;
 mod list;
 mod options;
+mod table;
 mod test;
 mod tiers;
 
@@ -178,6 +180,8 @@ pub(crate) enum ScriptCommand {
         #[command(flatten)]
         host: HostSocket,
     },
+    #[command(subcommand)]
+    Table(table::TableCommand),
     /// Run the script host in the foreground
     ///
     /// `load` and `up` do this by themselves. There is one host in a network namespace. It keeps the capabilities
@@ -249,6 +253,10 @@ impl ScriptCommand {
             }
             Self::Trace { id, rule, timeout, host } => {
                 output(client::trace(&host.path()?, id, rule, timeout, &mut out)?)?;
+                Ok(true)
+            }
+            Self::Table(command) => {
+                command.run(&mut out)?;
                 Ok(true)
             }
             Self::Serve { host, background, with_parent, test_without } => {

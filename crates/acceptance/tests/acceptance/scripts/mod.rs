@@ -13,6 +13,7 @@ mod order;
 mod resized;
 mod scene;
 mod speed;
+mod tables;
 mod trouble;
 mod tunnel;
 mod uplinks;

@@ -270,7 +270,7 @@ impl ScriptScene {
     }
 
     /// The counters of echoes of a machine.
-    fn echoes(&self, of: &Namespace) -> String {
+    pub(crate) fn echoes(&self, of: &Namespace) -> String {
         self.run(of, &[&["cat"], &echoes::FILES[..]].concat()).1
     }
 

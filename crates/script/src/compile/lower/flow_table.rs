@@ -35,7 +35,7 @@ impl Lower<'_> {
             return self.refuse(format!("flow: the file names more than {MAX_FLOW_FIELDS} fields"));
         }
         let count = names.len();
-        let shared = Arc::new(Shared { name, form: Form::Flows { shape, names } });
+        let shared = Arc::new(Shared { name, form: Form::Flows { shape, names }, persistent: false });
         let map = self.map(&shared, false);
         self.optional(|lower, absent| {
             let mut key = lower.flow_key(absent)?;
