@@ -247,6 +247,13 @@ impl Assembler {
         self.push(0xc3 | size as u8, to as u8, from as u8, offset, 0);
     }
 
+    /// `from = *(to + offset)`, and `*(to + offset) += from` as it was before, at once, whatever other processors do: Linux
+    /// 5.12.
+    pub fn fetch_and_add(&mut self, size: Size, to: Register, offset: i16, from: Register) {
+        const FETCH: i32 = 1;
+        self.push(0xc3 | size as u8, to as u8, from as u8, offset, FETCH);
+    }
+
     /// `to = map`, which must be open while the program is loaded.
     pub fn load_map(&mut self, to: Register, map: &impl AsRawFd) {
         const PSEUDO_MAP_FD: u8 = 1;

@@ -143,7 +143,10 @@ impl Table<'_> {
             return Err(entry::EntryError::Flows.into());
         }
         let mut entries = self.contents.entries()?;
-        entries.sort_unstable();
+        match shared.form {
+            Form::Prefixes { .. } => entries.sort_by_cached_key(|entry| key_prefix(&entry.key)),
+            _ => entries.sort_unstable(),
+        }
         let entries = entries.iter().map(|entry| tell(shared, entry)).collect();
         Ok(Dump { table: self.status()?, entries })
     }

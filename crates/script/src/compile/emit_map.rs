@@ -6,6 +6,9 @@ use bpf::{Condition, Helper, Operation, Size};
 use super::emit::{Emitter, FOUND, KEY};
 use super::ir::{Action, Operand, Value};
 
+/// Of bpf_map_update_elem, from linux/bpf.h: refuse what is there.
+const NO_EXIST: i32 = 1;
+
 impl Emitter<'_> {
     pub(super) fn map_action(&mut self, action: &Action, result: Value) {
         match action {
@@ -22,10 +25,21 @@ impl Emitter<'_> {
                 self.code.jump_if(R0, Condition::Equal, 0, absent);
                 self.move_to(R1, *now);
                 self.code.store(Size::Double, R0, 0, R1);
+                self.code.store(Size::Double, R10, FOUND, R1);
                 self.move_to(R1, *amount);
-                self.code.add_atomically(Size::Double, R0, 8, R1);
+                self.code.copy(R2, R1);
+                // The sum is that of this packet, also where others add at the same moment.
+                self.code.fetch_and_add(Size::Double, R0, 8, R1);
+                self.code.calculate(Operation::Add, R1, R2);
+                self.code.store(Size::Double, R10, FOUND + 8, R1);
+                self.code.set(R0, 1);
+                let end = self.code.label();
+                self.code.jump(end);
                 self.code.bind(absent);
-                self.found([(0, 0), (1, 1)].into_iter());
+                for word in 0..2 {
+                    self.code.store_value(Size::Double, R10, FOUND + 8 * word, 0);
+                }
+                self.code.bind(end);
             }
             Action::Put { map, key, word, value, now } => {
                 self.key(key);
@@ -61,7 +75,7 @@ impl Emitter<'_> {
                 self.found([(0, 1)].into_iter());
             }
             Action::Value { word } => self.code.load(Size::Double, R0, R10, FOUND + 8 * i16::from(*word)),
-            Action::Update { map, key, value } => {
+            Action::Update { fresh, map, key, value } => {
                 self.key(key);
                 for (number, word) in value.iter().enumerate() {
                     self.move_to(R0, *word);
@@ -69,7 +83,7 @@ impl Emitter<'_> {
                 }
                 self.code.copy(R3, R10);
                 self.code.add(R3, i32::from(self.written));
-                self.code.set(R4, 0);
+                self.code.set(R4, if *fresh { NO_EXIST } else { 0 });
                 self.call(*map, Helper::MapUpdate, KEY);
                 self.succeeded();
             }
@@ -84,8 +98,10 @@ impl Emitter<'_> {
                 let absent = self.code.label();
                 self.code.jump_if(R0, Condition::Equal, 0, absent);
                 self.move_to(R1, *amount);
-                self.code.add_atomically(Size::Double, R0, 0, R1);
-                self.code.load(Size::Double, R0, R0, 0);
+                self.code.copy(R2, R1);
+                self.code.fetch_and_add(Size::Double, R0, 0, R1);
+                self.code.copy(R0, R1);
+                self.code.calculate(Operation::Add, R0, R2);
                 self.code.bind(absent);
             }
             _ => unreachable!("only of maps"),

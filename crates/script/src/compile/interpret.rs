@@ -84,7 +84,12 @@ pub(super) fn run(
             let result = match instruction.action {
                 Action::Lookup { map, ref key, first, .. } => maps.lookup(map, all(key), first),
                 Action::Value { word } => maps.found[usize::from(word)],
-                Action::Update { map, ref key, ref value } => {
+                Action::Update { fresh: true, map, ref key, .. }
+                    if maps.entries.contains_key(&(map, all(key))) =>
+                {
+                    0
+                }
+                Action::Update { map, ref key, ref value, .. } => {
                     maps.update(&program.maps[map], map, all(key), all(value))
                 }
                 Action::Add { map, ref key, amount, now } => {

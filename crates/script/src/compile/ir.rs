@@ -155,8 +155,10 @@ pub enum Action {
         /// Which.
         word: u8,
     },
-    /// Writes an entry: 1, or 0 if the map is full.
+    /// Writes an entry: 1, or 0 if the map is full, or if it is there and must not be.
     Update {
+        /// Whether it must not be there yet.
+        fresh: bool,
         /// Which of [`Program::maps`].
         map: usize,
         /// The key.
@@ -551,8 +553,8 @@ impl fmt::Display for Action {
                 list(f, key)
             }
             Action::Value { word } => write!(f, "number {word} of what was found"),
-            Action::Update { map, key, value } => {
-                write!(f, "update map {map}: ")?;
+            Action::Update { fresh, map, key, value } => {
+                write!(f, "{} map {map}: ", if *fresh { "insert into" } else { "update" })?;
                 list(f, key)?;
                 f.write_str(" = ")?;
                 list(f, value)

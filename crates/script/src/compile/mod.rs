@@ -11,6 +11,8 @@ mod allocate;
 mod at_xdp;
 mod attach_type;
 #[cfg(test)]
+mod concurrent;
+#[cfg(test)]
 mod differential;
 mod emit;
 mod emit_map;

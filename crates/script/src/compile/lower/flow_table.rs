@@ -143,7 +143,7 @@ impl Lower<'_> {
     ) -> Operand {
         let now = self.now(shape);
         let value = [now, reversed].into_iter().chain(integers).collect();
-        self.emit(Action::Update { map, key, value })
+        self.emit(Action::Update { fresh: false, map, key, value })
     }
 
     /// `flow:is_reply()`, `flow:forget()`

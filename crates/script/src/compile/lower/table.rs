@@ -118,20 +118,33 @@ impl Lower<'_> {
         }
         let amount = self.integer(amount.clone(), "what is added");
         let result = self.temporary();
-        let there = self.alive(table, &key);
+        let shape = Shape::Optional(Box::new(Shape::Integer));
+        let mut ends = Vec::new();
+        let there = self.emit(Action::Lookup { map: table.map, key: key.clone(), first: 1, words: 1 });
         let (there, absent) = self.branch(Condition::NotEqual, there, 0.into());
         self.state = there;
-        let now = self.now(table.shape);
-        self.emit(Action::Add { map: table.map, key: key.clone(), amount, now });
-        let sum = self.emit(Action::Value { word: 1 });
-        let shape = Shape::Optional(Box::new(Shape::Integer));
-        self.set(result.clone(), Slot::new(shape.clone(), [1.into(), sum]));
-        let states = self.state.take();
+        let alive = self.unless_old(table.shape, 1.into());
+        let (alive, expired) = self.branch(Condition::NotEqual, alive, 0.into());
+        self.state = expired;
+        if self.state.is_some() {
+            let stored = self.update(table, key.clone(), vec![amount]);
+            self.set(result.clone(), Slot::new(shape.clone(), [stored, amount]));
+            ends.extend(self.state.take());
+        }
         self.state = absent;
-        let stored = self.update(table, key, vec![amount]);
-        self.set(result.clone(), Slot::new(shape, [stored, amount]));
-        let others = self.state.take();
-        self.join(states.into_iter().chain(others));
+        // Another processor may have written it since.
+        let stored = self.write_entry(table, key.clone(), vec![amount], true);
+        let (stored, other) = self.branch(Condition::NotEqual, stored, 0.into());
+        self.state = stored;
+        self.set(result.clone(), Slot::new(shape.clone(), [1.into(), amount]));
+        ends.extend(self.state.take());
+        self.join(alive.into_iter().chain(other));
+        let now = self.now(table.shape);
+        let there = self.emit(Action::Add { map: table.map, key, amount, now });
+        let sum = self.emit(Action::Value { word: 1 });
+        self.set(result.clone(), Slot::new(shape, [there, sum]));
+        ends.extend(self.state.take());
+        self.join(ends);
         self.take(&result)
     }
 
@@ -184,9 +197,20 @@ impl Lower<'_> {
     }
 
     fn update(&mut self, table: &Table<'_>, key: Vec<Operand>, value: Vec<Operand>) -> Operand {
+        self.write_entry(table, key, value, false)
+    }
+
+    /// Writes an entry: 1, or 0 if there is no room, or if it is there and has to be fresh.
+    fn write_entry(
+        &mut self,
+        table: &Table<'_>,
+        key: Vec<Operand>,
+        value: Vec<Operand>,
+        fresh: bool,
+    ) -> Operand {
         let now = self.now(table.shape);
         let value = [now].into_iter().chain(value).collect();
-        self.emit(Action::Update { map: table.map, key, value })
+        self.emit(Action::Update { fresh, map: table.map, key, value })
     }
 
     /// The time as it is written into an entry.
