@@ -54,21 +54,19 @@ fn read_csv(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
     let mut record = StringRecord::new();
     let mut is_first = true;
     loop {
-        let line = reader.position().line();
-        let wrong = |line: u64, what: String| Wrong { line, what };
+        let line = line_of_record(octets, reader.position());
+        let wrong = |what: String| Wrong { line, what };
         match reader.read_record(&mut record) {
             Ok(true) => {}
             Ok(false) => return Ok(entries),
             Err(error) => {
-                let line = error.position().map_or(line, csv::Position::line);
                 let what = match error.into_kind() {
                     csv::ErrorKind::Utf8 { .. } => "octets that are no text (UTF-8)".to_owned(),
                     other => format!("{other:?}"),
                 };
-                return Err(wrong(line, what));
+                return Err(wrong(what));
             }
         }
-        let line = record.position().map_or(line, csv::Position::line);
         let is_head = std::mem::take(&mut is_first) && record.iter().eq(head.iter());
         if is_head || record.iter().all(|field| field.trim().is_empty()) {
             continue;
@@ -77,10 +75,17 @@ fn read_csv(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
         let value = if key.len() > head.len() - 1 { key.pop() } else { None };
         if key.len() != head.len() - 1 {
             let what = format!("{} columns, and not {}: {}", record.len(), head.len(), head.join(","));
-            return Err(wrong(line, what));
+            return Err(wrong(what));
         }
-        entries.push(checked(shared, key, value).map_err(|what| wrong(line, what))?);
+        entries.push(checked(shared, key, value).map_err(wrong)?);
     }
+}
+
+/// The line that the next record begins in: the reader stands before empty lines and comments.
+fn line_of_record(octets: &[u8], reader: &csv::Position) -> u64 {
+    let rest = octets.get(reader.byte() as usize..).unwrap_or_default();
+    let is_none = |line: &&[u8]| line.trim_ascii().is_empty() || line.starts_with(b"#");
+    reader.line() + rest.split(|octet| *octet == b'\n').take_while(is_none).count() as u64
 }
 
 /// The names of the columns.
