@@ -285,7 +285,7 @@ fn a_hundred_thousand_prefixes_are_loaded_and_come_back() {
         for words in [&["load", "blocked", &path][..], &["load", "blocked", &path, "--replace"]] {
             let began = Instant::now();
             assert_eq!(table(&scene, words), "blocked: 100000 entries written\n");
-            println!("{tier}: {}: {:.2} s", words[3..].join(" "), began.elapsed().as_secs_f64());
+            println!("{tier}: {} {:.2} s", words[3..].concat(), began.elapsed().as_secs_f64());
         }
         let dumped = table(&scene, &["dump", "blocked"]);
         let sorted = |text: &str| {
