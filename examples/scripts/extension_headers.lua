@@ -1,4 +1,4 @@
--- Extension headers that have no place on the Internet (RFC 9288): routing headers that are not spent, and hop-by-hop options.
+-- Extension headers that a network of hosts has no use for: routing headers that are not spent (RFC 5095), and hop-by-hop options.
 -- Mobile IPv6 (type 2) is let through.
 
 function process_packet(p)

@@ -6,7 +6,8 @@
 //! addresses are written down, and the table is made anew when they change.
 //!
 //! With several uplinks, answers leave by the one that the connection came in by: the number of its interface, which stays
-//! the same in another configuration, is in the connection's mark, goes into the mark of each answer, and a rule of routing ([`crate::answers`]) has these leave by a table of that uplink.
+//! the same in another configuration, is in the connection's mark, goes into the mark of each answer, and a rule of routing
+//! ([`crate::answers`]) has these leave by a table of that uplink.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
