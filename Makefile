@@ -115,7 +115,9 @@ FLEET ?=
 .PHONY: fleet-figures
 fleet-figures: ## fleets in virtual time: what sites and controllers need
 	@scripts/setup build
-	cargo run --release $(LOCKED) --package fleet-simulation -- $(FLEET)
+	# Thousands of agents in one process are millions of small blocks: a thousand sites took 56 s with this, and 67 s without.
+	GLIBC_TUNABLES=glibc.malloc.tcache_count=65535:glibc.malloc.hugetlb=1 \
+		cargo run --release $(LOCKED) --package fleet-simulation -- $(FLEET)
 
 # Seconds of `make soak`
 SOAK ?= 3600
@@ -244,6 +246,7 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 	@# The group that may look, and the folder for its sockets.
 	install -D -m 644 packaging/sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/sidestep.conf
 	install -D -m 644 packaging/tmpfiles.conf $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/sidestep.conf
+	install -D -m 644 packaging/sidestep.network $(DESTDIR)$(PREFIX)/lib/$(NETWORKD)
 	[ -n "$(DESTDIR)" ] || [ ! -d /run/systemd/system ] || \
 		{ systemd-sysusers sidestep.conf && systemd-tmpfiles --create sidestep.conf && systemctl daemon-reload; }
 
@@ -251,6 +254,7 @@ install: $(INSTALLED) ## program, debug information, systemd unit, manual and co
 DEBUG           := $(PREFIX)/lib/debug$(PREFIX)/bin/sidestep.debug
 UNITS           := $(notdir $(wildcard packaging/*.service packaging/*.timer))
 EXAMPLE         := mt6d0.toml.example
+NETWORKD        := systemd/network/10-sidestep.network
 MANUAL          := man/man1/sidestep.1
 BASH_COMPLETION := bash-completion/completions/sidestep
 ZSH_COMPLETION  := zsh/site-functions/_sidestep
@@ -262,5 +266,5 @@ uninstall: ## removes what install put there; configurations stay
 	rm -f $(DESTDIR)$(PREFIX)/bin/sidestep $(DESTDIR)$(DEBUG) \
 		$(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS)) \
 		$(addprefix $(DESTDIR)$(PREFIX)/share/,$(GENERATED)) \
-		$(addprefix $(DESTDIR)$(PREFIX)/lib/,sysusers.d/sidestep.conf tmpfiles.d/sidestep.conf) \
+		$(addprefix $(DESTDIR)$(PREFIX)/lib/,sysusers.d/sidestep.conf tmpfiles.d/sidestep.conf $(NETWORKD)) \
 		$(DESTDIR)$(SYSCONFDIR)/sidestep/$(EXAMPLE)

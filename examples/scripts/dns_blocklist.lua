@@ -1,4 +1,4 @@
--- Queries for names of a list, and for names below them, go nowhere.
+-- Queries for names of a list, and for names below them, go nowhere, over UDP and TCP.
 
 local BLOCKED = { ["ads.example"] = true, ["tracker.example.net"] = true }
 
@@ -10,10 +10,28 @@ local function is_blocked(name)
   return false
 end
 
+-- A connection may have any number of queries, each split in any way: all are looked at, until there is no room for more.
+-- Its client opens another one then.
+local function over_tcp(p)
+  local stream = p:stream()
+  local decided = stream:decided()
+  if decided then return decided end
+  for _, query in ipairs(dns.messages(stream)) do
+    local name = dns.name(query)
+    if name and is_blocked(name) then return stream:refuse() end
+  end
+  local fault = stream:fault()
+  if fault == "full" then return stream:refuse() end
+  return fault and NF_DROP or XT_CONTINUE
+end
+
 function process_packet(p)
   local eth = p:data(packet_eth)
   local ip = eth:data(packet_ip) or eth:data(packet_ip6)
-  local udp = ip and ip:data(packet_udp)
+  if not ip then return XT_CONTINUE end
+  local tcp = ip:data(packet_tcp)
+  if tcp then return tcp:dport():get() == 53 and over_tcp(p) or XT_CONTINUE end
+  local udp = ip:data(packet_udp)
   if not udp or udp:dport():get() ~= 53 then return XT_CONTINUE end
   local query = udp:data(packet_dns)
   local name = query and dns.name(query)
@@ -23,10 +41,12 @@ end
 
 local test = require "test"
 
-local function query(name)
+local function message(name)
   local question = name:gsub("([^.]+)%.?", function(label) return string.char(#label) .. label end)
-  return test.udp("10.0.0.2", 5000, "10.0.0.1", 53, test.hex "1234 0100 0001 0000 0000 0000" .. question .. "\0\0\1\0\1")
+  return test.hex "1234 0100 0001 0000 0000 0000" .. question .. "\0\0\1\0\1"
 end
+
+local function query(name) return test.udp("10.0.0.2", 5000, "10.0.0.1", 53, message(name)) end
 
 function test_names_of_the_list_and_below_are_dropped()
   test.verdict(NF_DROP, query "ads.example")
@@ -42,4 +62,15 @@ end
 function test_what_is_no_query_goes_on()
   test.verdict(XT_CONTINUE, test.udp("10.0.0.2", 5000, "10.0.0.1", 53, "short"))
   test.verdict(XT_CONTINUE, test.udp("10.0.0.2", 5000, "10.0.0.1", 53, ("\255"):rep(40)))
+end
+
+function test_queries_of_a_connection_are_found_however_they_are_split()
+  local allowed, refused = string.pack(">s2", message "example.net"), string.pack(">s2", message "ads.example")
+  for at = 1, #refused - 1 do
+    local function segment(flags, octets, seq) return test.tcp("10.0.0.2", at, "10.0.0.1", 53, flags, octets, seq) end
+    test.verdict(XT_CONTINUE, segment("syn"))
+    test.verdict(XT_CONTINUE, segment("ack", allowed .. refused:sub(1, at), 1))
+    test.verdict(NF_DROP, segment("ack", refused:sub(at + 1), 1 + #allowed + at))
+    test.verdict(NF_DROP, segment("ack", refused:sub(at + 1), 1 + #allowed + at))
+  end
 end

@@ -1,13 +1,10 @@
--- Frames and octets of each VLAN, of a trunk's interface. At ingress, in the kernel; 0: without a tag. (Where the kernel has
--- taken the tag out of the frame, as network cards do, use the VLAN's own interface.)
+-- Frames and octets of each VLAN, of a trunk's interface. At ingress, in the kernel; 0: without a tag.
 
 local frames = nf.table { name = "vlan frames", key = "int", limit = 4096 }
 local octets = nf.table { name = "vlan octets", key = "int", limit = 4096 }
 
 function process_packet(p)
-  local tag = p:data(packet_eth):vlan():get()
-  local vlan = 0
-  if #tag >= 4 then vlan = (tag[2] & 15) << 8 | tag[3] end
+  local vlan = p:vlan_id() or 0
   frames:add(vlan, 1)
   octets:add(vlan, #p)
   return XT_CONTINUE

@@ -7,7 +7,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use libfuzzer_sys::fuzz_target;
 use wire::checksum::TransportChecksum;
 use wire::icmp_error::{self, Reason};
-use wire::{arp, dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mld, mss, ndp, pcap, tcp, udp};
+use wire::{
+    arp, dhcpv6, ecn, ethernet, flow, icmpv4, icmpv6, ipv4, ipv6, mld, mss, ndp, pcap, pcapng, tcp, udp,
+};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(frame) = ethernet::Frame::parse(bytes) {
@@ -42,6 +44,9 @@ fn packet(bytes: &[u8]) {
         message.dns_servers().count();
     }
     if let Ok(capture) = pcap::Capture::parse(bytes) {
+        capture.records().count();
+    }
+    if let Ok(capture) = pcapng::Capture::parse(bytes) {
         capture.records().count();
     }
     errors(bytes);

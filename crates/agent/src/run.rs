@@ -29,6 +29,8 @@ use crate::standby::{self, Beside, Places};
 
 /// How often the gateway is asked how it is met.
 const LOOK: Duration = Duration::from_secs(5);
+/// The same, while it does not run.
+const LOOK_FOR: Duration = Duration::from_secs(1);
 /// How long a reload may keep the gateway from saying whether it is there, in milliseconds.
 const BUSY_MS: u64 = 5000;
 
@@ -191,10 +193,12 @@ impl Runner {
                     "document {serial} of the fleet, with what its sites say of themselves"
                 );
             }
-            Action::Apply(text) => match self.folder.write_peers(&text) {
-                Ok(()) => self.is_due = true,
-                Err(error) => warn!(event = "peers_not_written", "the gateway keeps its peers: {error}"),
-            },
+            Action::Apply(text) => {
+                self.is_due |= self.write_peers(&text);
+            }
+            Action::Leave(text) => {
+                self.write_peers(&text);
+            }
             Action::KeepTaken => {
                 if let Err(error) = self.folder.keep_taken(self.agent.taken()) {
                     warn!(event = "fleet_not_kept", "what the gateway has taken is not kept: {error}");
@@ -306,6 +310,15 @@ impl Runner {
         }
     }
 
+    /// Writes peers for the gateway; false where that fails, as on a disk that is full.
+    fn write_peers(&mut self, text: &str) -> bool {
+        let written = self.folder.write_peers(text);
+        if let Err(error) = &written {
+            self.agent.peers_not_written(format!("not written: {error}"), self.began.elapsed());
+        }
+        written.is_ok()
+    }
+
     fn reload(&mut self) {
         if self.is_reloading || !self.is_due {
             return;
@@ -331,7 +344,7 @@ impl Runner {
             Reloaded::Refused(why) => self.agent.gateway_answered(Err(why), now),
             Reloaded::Absent => {
                 self.is_there = false;
-                self.agent.gateway_is_absent();
+                self.agent.gateway_is_absent(now);
             }
         }
     }
@@ -413,9 +426,10 @@ async fn ask(
 async fn look(gateway: Gateway, events: mpsc::Sender<Event>) {
     loop {
         let found = gateway.look().await;
+        let pause = if found.is_some() { LOOK } else { LOOK_FOR };
         if events.send(Event::Gateway(found)).await.is_err() {
             return;
         }
-        tokio::time::sleep(LOOK).await;
+        tokio::time::sleep(pause).await;
     }
 }

@@ -30,6 +30,10 @@ pub enum Helper {
     TailCall = 12,
     /// `clone_redirect(context, interface, flags)`: a copy goes there, the packet goes on; pointers to it are lost.
     CloneRedirect = 13,
+    /// `skb_vlan_push(context, protocol in network byte order, tag)`: beside the packet, and one that is there into it.
+    SkbVlanPush = 18,
+    /// `skb_vlan_pop(context)`: of what is beside the packet, or else in it; the next one in it then goes beside it.
+    SkbVlanPop = 19,
     /// `redirect(interface, flags)`: what it returns is the program's result.
     Redirect = 23,
     /// `skb_load_bytes(context, offset, to, length)`

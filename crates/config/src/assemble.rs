@@ -65,8 +65,9 @@ pub(crate) fn assemble(
     let endpoints = node.iter().map(|node| node.hop_prefix).filter(|prefix| *prefix != NOWHERE).collect();
     let tunnels = Tunnels { device: name, peers: &peers, endpoints };
     let site = converter.site(document);
-    let forwards = site.as_ref().map(|(site, _)| site.forwards.clone()).unwrap_or_default();
-    let firewall = converter.firewall(document, text, tunnels, forwards);
+    let known = site.as_ref().map(|(site, _)| (site.forwards.clone(), site.nat64.as_ref()));
+    let (forwards, nat64) = known.unwrap_or_default();
+    let firewall = converter.firewall(document, text, tunnels, forwards, nat64);
     let mut gateway = converter.router(document, site, firewall);
     if document.is_without_tunnel() {
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };

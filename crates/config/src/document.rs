@@ -3,10 +3,12 @@
 use toml::Spanned;
 use toml::de::DeTable;
 
+use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, ZoneTable};
 use crate::forward::table::ForwardTable;
 use crate::key::Absent::{Default, Otherwise};
+use crate::nat64::table::Nat64Table;
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
 use crate::peer::PeerTable;
@@ -44,6 +46,10 @@ section! {
         route: Vec<Spanned<RouteTable>> = Otherwise("none");
         /// Ports of uplinks that lead to hosts inside.
         forward: Vec<Spanned<ForwardTable>> = Otherwise("none");
+        /// The gateway's resolver.
+        dns: DnsTable = Otherwise("none");
+        /// The translator by which hosts of IPv6 reach servers of IPv4.
+        nat64: Nat64Table = Otherwise("none");
         /// Zones of the firewall.
         zone: Vec<Spanned<ZoneTable>> = Otherwise("none");
         /// Its settings and rules.
@@ -64,7 +70,11 @@ impl Document {
     /// Whether it describes a router or a firewall.
     pub(crate) fn has_router(&self) -> bool {
         let router = there(&self.uplink) || there(&self.network) || there(&self.route);
-        router || there(&self.forward) || there(&self.zone) || !self.firewall.is_absent()
+        router
+            || !self.nat64.is_absent()
+            || there(&self.forward)
+            || there(&self.zone)
+            || !self.firewall.is_absent()
     }
 }
 

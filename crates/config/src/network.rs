@@ -5,13 +5,16 @@ use std::time::Duration;
 
 use ipnet::{Ipv4Net, Ipv6Net};
 use router::advertise::Settings as Advertising;
+use router::hosts::Resolver;
 use router::site::{Advertise, DnsServers, Network};
 use toml::Spanned;
 use toml::de::DeValue;
 use wire::ndp::Preference;
 
 use crate::converter::Converter;
+use crate::dhcp::table::DhcpTable;
 use crate::key::Absent::{Default, Otherwise, Required};
+use crate::port_mapping::table::PortMappingTable;
 use crate::report::Report;
 use crate::section::{Period, Value, mismatch, section};
 use crate::value::{self, Problem, duration, ipv6_address, ipv6_prefix, problem, routed_prefix};
@@ -35,9 +38,13 @@ section! {
         /// Permanent /64s of this network; unique local ones (`fd…`) keep hosts connected to each other when no uplink
         /// works.
         prefixes: Vec<Spanned<String>> = Otherwise("none");
-        /// The gateway's IPv4 address, with prefix length. [Hosts get theirs](gateway.md#ipv4-beside-it) from your DHCP
-        /// server.
+        /// The gateway's IPv4 address, with prefix length. Hosts get theirs by `dhcp`, or from [your DHCP
+        /// server](gateway.md#ipv4-beside-it).
         ipv4: String = Otherwise("none");
+        /// Hosts are leased [IPv4 addresses](gateway.md#networkdhcp-ipv4-addresses-for-hosts). `{}` is enough.
+        dhcp: DhcpTable = Otherwise("none");
+        /// Hosts may have [ports opened](gateway.md#networkport_mapping-ports-that-hosts-open) by PCP or NAT-PMP. `{}` is enough.
+        port_mapping: PortMappingTable = Otherwise("none");
         /// `false`: send no router advertisements.
         advertise: bool = Default("true");
         /// The longest time between two advertisements, 4 s to 1800 s. Solicitations are answered within half a second,
@@ -50,10 +57,10 @@ section! {
         /// Hosts get other settings from your DHCPv6 server.
         other_configuration: bool = Default("false");
         /// DNS servers for hosts (RFC 8106): those of the working uplinks (except link-local ones), `"gateway"` (its
-        /// own address; you run the resolver there), or a list.
-        dns: Dns = Default(r#""uplinks""#);
+        /// own address, where the resolver of [`[dns]`](gateway.md#dns-names) listens, or one that you run), or a list.
+        dns: Dns = Otherwise("`\"gateway\"` with `[dns]`, otherwise `\"uplinks\"`");
         /// DNS search domains.
-        search: Vec<Spanned<String>> = Otherwise("none");
+        search: Vec<Spanned<String>> = Otherwise("the network's own domain with `[dns]`, otherwise none");
         /// The NAT64 prefix (RFC 8781).
         nat64: String = Otherwise("none");
         /// The link MTU to advertise.
@@ -94,8 +101,13 @@ impl Value for Dns {
 }
 
 impl Converter<'_> {
-    /// `place` is its place among the networks, from 0 on.
-    pub(crate) fn network(&mut self, place: usize, given: &NetworkTable) -> Option<Network> {
+    /// `place` is its place among the networks, from 0 on; `resolver` that of the gateway, if there is one.
+    pub(crate) fn network(
+        &mut self,
+        place: usize,
+        given: &NetworkTable,
+        resolver: Option<&Resolver>,
+    ) -> Option<Network> {
         let interface = self.value(&given.interface, value::interface);
         let name = self.optional(&given.name, value::peer_name);
         let subnet = self.optional(&given.subnet, |number| {
@@ -104,26 +116,46 @@ impl Converter<'_> {
         let host = self.value(&given.host, host);
         let prefixes = self.each(&given.prefixes, link_prefix);
         let ipv4 = self.optional(&given.ipv4, ipv4_with_length);
-        let advertise = self.advertise(given);
+        let dhcp = match ipv4 {
+            Some(ipv4) => self.dhcp(&given.dhcp, ipv4),
+            None => None,
+        };
+        let port_mapping = self.port_mapping(&given.port_mapping);
+        let advertise = self.advertise(given, resolver.is_some());
         let interface = interface?;
+        let name = name?.unwrap_or_else(|| interface.clone());
+        let (mut advertise, dhcp) = (advertise?, dhcp?);
+        let resolver = resolver.filter(|_| advertise.dns_servers == DnsServers::Gateway);
+        if (resolver.is_some() || dhcp.is_some()) && !self.can_be_served(given, &name, &interface) {
+            return None;
+        }
+        if let Some(resolver) = resolver
+            && given.search.is_absent()
+        {
+            advertise.search_domains = vec![format!("{}.{}", name.to_ascii_lowercase(), resolver.domain)];
+        }
         Some(Network {
-            name: name?.unwrap_or_else(|| interface.clone()),
+            name,
             interface,
             subnet: given.delegated.is_true().then_some(subnet?.unwrap_or(place as u64)),
             host: host?,
             prefixes: prefixes?,
             ipv4: ipv4?,
-            advertise: Some(advertise?).filter(|_| given.advertise.is_true()),
+            advertise: Some(advertise).filter(|_| given.advertise.is_true()),
+            resolves: resolver.is_some(),
+            dhcp,
+            port_mapping: port_mapping?,
         })
     }
 
-    fn advertise(&mut self, given: &NetworkTable) -> Option<Advertise> {
+    fn advertise(&mut self, given: &NetworkTable, has_resolver: bool) -> Option<Advertise> {
         let interval = self.value(&given.advertise_interval, |text| {
             let range = Duration::from_secs(4)..=Duration::from_secs(1_800);
             duration(text, range, "write 4s to 1800s (RFC 4861)")
         });
         let preference = self.value(&given.preference, preference);
-        let dns_servers = self.value(&given.dns, dns);
+        let dns_servers = self.optional(&given.dns, dns);
+        let without = if has_resolver { DnsServers::Gateway } else { DnsServers::FromUplinks };
         let search_domains = self.each(&given.search, domain);
         let nat64 = self.optional(&given.nat64, nat64);
         let mtu = self.optional(&given.mtu, value::mtu);
@@ -137,7 +169,7 @@ impl Converter<'_> {
                 other_configuration: given.other_configuration.is_true(),
                 ..Advertising::default()
             },
-            dns_servers: dns_servers?,
+            dns_servers: dns_servers?.unwrap_or(without),
             search_domains: search_domains?,
             nat64: nat64?,
             mtu: mtu?.map(u32::from),
@@ -197,7 +229,7 @@ fn dns(given: &Dns) -> Result<DnsServers, Problem> {
 }
 
 /// A domain as RFC 1035 section 3.1 can carry it.
-fn domain(text: &str) -> Result<String, Problem> {
+pub(crate) fn domain(text: &str) -> Result<String, Problem> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let label = |label: &str| {
         (1..=63).contains(&label.len())

@@ -3,14 +3,18 @@
 //! A table stands between `<!-- keys of NAME -->` and `<!-- end of keys -->`. `UPDATE_REFERENCE=1 cargo test -p config
 //! reference` writes all of them anew.
 
+use crate::dhcp::table::{DhcpTable, HostTable};
+use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
 use crate::forward::table::ForwardTable;
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
+use crate::nat64::table::Nat64Table;
 use crate::network::NetworkTable;
 use crate::node::NodeTable;
 use crate::peer::PeerTable;
+use crate::port_mapping::table::PortMappingTable;
 use crate::route::RouteTable;
 use crate::script::ScriptTable;
 use crate::section::Section;
@@ -23,7 +27,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 22] = [
+const TABLES: [Listed; 27] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -34,6 +38,11 @@ const TABLES: [Listed; 22] = [
     ("[[uplink]]", UplinkTable::KEYS, |_| true),
     ("[uplink.tunnel]", TransitionTable::KEYS, |_| true),
     ("[[network]]", NetworkTable::KEYS, |_| true),
+    ("[network.dhcp]", DhcpTable::KEYS, |_| true),
+    ("[[network.dhcp.host]]", HostTable::KEYS, |_| true),
+    ("[network.port_mapping]", PortMappingTable::KEYS, |_| true),
+    ("[dns]", DnsTable::KEYS, |_| true),
+    ("[nat64]", Nat64Table::KEYS, |_| true),
     ("[[route]]", RouteTable::KEYS, |_| true),
     ("[[forward]]", ForwardTable::KEYS, |_| true),
     ("[[zone]]", ZoneTable::KEYS, |_| true),

@@ -35,20 +35,27 @@ impl Converter<'_> {
     /// What a file's gateway stands between, and how its uplinks are probed; None where it describes none, or something is
     /// wrong with it.
     pub(crate) fn site(&mut self, document: &Document) -> Option<(Site, Vec<Probing>)> {
+        let resolver = self.resolver(document);
+        let nat64 = self.nat64(document);
         if !document.has_router() {
             return None;
         }
         let uplinks: Vec<_> =
             document.uplink.list().iter().map(|table| self.uplink(table.get_ref())).collect();
+        let known = resolver.as_ref().and_then(Option::as_ref);
         let networks = document.network.list().iter().enumerate();
-        let networks: Vec<_> = networks.map(|(place, table)| self.network(place, table.get_ref())).collect();
+        let networks: Vec<_> =
+            networks.map(|(place, table)| self.network(place, table.get_ref(), known)).collect();
         let routes: Vec<_> = document.route.list().iter().map(|table| self.route(table.get_ref())).collect();
         let uplinks = uplinks.into_iter().collect::<Option<Vec<_>>>()?;
         let (uplinks, probing): (Vec<Uplink>, Vec<Probing>) = uplinks.into_iter().unzip();
         let networks = networks.into_iter().collect::<Option<Vec<_>>>()?;
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
-        let mut site = Site { uplinks, networks, routes, ..Site::default() };
+        let mut site =
+            Site { uplinks, networks, routes, resolver: resolver?, nat64: nat64?, ..Site::default() };
         self.site_fits(document, &site);
+        self.resolver_fits(document, &site);
+        self.nat64_fits(document, &site);
         site.forwards = self.forwards(document, &site)?;
         Some((site, probing))
     }
@@ -61,6 +68,8 @@ impl Converter<'_> {
         firewall: Option<Firewall>,
     ) -> Option<RouterConfig> {
         let (site, probing) = site?;
+        self.served_are_safe(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
+        self.mapped_are_inside(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         Some(RouterConfig { site, probing, firewall, scripts: Vec::new() })
     }

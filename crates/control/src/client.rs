@@ -11,6 +11,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::message::{Request, SCRIPTS_REFUSED};
 use crate::path::{Others, is_of_no_tunnel};
 
 /// How long an answer may take.
@@ -106,6 +107,16 @@ pub fn ask(path: &Path, request: &impl Serialize) -> Result<Value, Error> {
 /// The same, with another time that the answer may take.
 pub fn ask_within(path: &Path, request: &impl Serialize, patience: Duration) -> Result<Value, Error> {
     ask_for(path, request, patience)
+}
+
+/// Has the daemon read its configuration again, to be confirmed within this time, if any. Why its packet scripts stay as they
+/// were, if one could not be loaded: all else is in force.
+///
+/// # Errors
+/// Where nothing has changed, or nobody has answered.
+pub fn reload(path: &Path, confirm_ms: Option<u32>) -> Result<Option<String>, Error> {
+    let answer = ask_within(path, &Request::Reload { confirm_ms }, LONG)?;
+    Ok(answer[SCRIPTS_REFUSED].as_str().map(|why| format!("all but the scripts was read again: {why}")))
 }
 
 /// The same, for an answer of this type: a large one is read once.

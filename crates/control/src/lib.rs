@@ -21,8 +21,8 @@ pub mod stack_status;
 pub mod standby;
 pub mod tunnel_status;
 
-pub use client::{Error, LONG, all_sockets, ask, ask_for, ask_within, find, sockets};
-pub use listen::{listen_privately, listen_to_group, remove_stale_socket};
+pub use client::{Error, LONG, all_sockets, ask, ask_for, ask_within, find, reload, sockets};
+pub use listen::{listen_privately, listen_to_group, lock_beside, remove_stale_socket};
 pub use message::{Ask, ENDING, Effect, Reply, Request, SHORT};
 pub use path::{
     FOLDER, Others, folders_of, is_of_gateway, is_of_scripts, is_there, key_socket_of, key_sockets,

@@ -1,8 +1,9 @@
 //! Making the sockets.
 
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -116,6 +117,30 @@ pub fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
+/// Takes the lock beside a socket of a network namespace, which the process holds as long as it lives: where there may be only
+/// one, whatever other socket it has. `None` where somebody holds it for all this time: one that is ending may still have it.
+///
+/// # Errors
+/// Where the file cannot be made.
+pub fn lock_beside(socket: &Path, patience: Duration) -> io::Result<Option<File>> {
+    let path = socket.with_extension("lock");
+    let about = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+    if let Some(folder) = path.parent() {
+        DirBuilder::new().mode(0o755).recursive(true).create(folder).map_err(about)?;
+    }
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create(true).truncate(false).mode(0o600).open(&path).map_err(about)?;
+    let deadline = Instant::now() + patience;
+    loop {
+        match file.try_lock() {
+            Ok(()) => return Ok(Some(file)),
+            Err(TryLockError::Error(error)) => return Err(about(error)),
+            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Ok(None),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOOK_EVERY),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -134,6 +159,17 @@ mod tests {
         remove_stale_socket(&path).unwrap();
         assert!(!path.exists());
         held.join().unwrap();
+    }
+
+    #[test]
+    fn a_lock_is_held_by_one_at_a_time() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("run/gateway-1.sock");
+        let lock = |patience| lock_beside(&socket, patience).unwrap();
+        let held = lock(Duration::ZERO).expect("the first");
+        assert!(lock(Duration::ZERO).is_none() && lock(LOOK_EVERY).is_none());
+        drop(held);
+        assert!(lock(Duration::ZERO).is_some());
     }
 
     #[test]

@@ -7,6 +7,9 @@ use serde_json::Value;
 /// What is answered by one that ends.
 pub const ENDING: &str = "the daemon is shutting down";
 
+/// In the answer to [`Request::Reload`]: why the packet scripts stay as they were. All else is in force.
+pub(crate) const SCRIPTS_REFUSED: &str = "scripts_refused";
+
 /// The longest request that needs no saying, in bytes.
 pub const SHORT: usize = 4096;
 
@@ -56,7 +59,7 @@ pub enum Request {
         /// Its configured name.
         peer: String,
     },
-    /// Read the configuration again.
+    /// Read the configuration again. Where it is in force but for its packet scripts, [the answer](Reply::but_scripts) says so.
     Reload {
         /// Milliseconds after which what was before comes back, unless that is confirmed.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -104,6 +107,11 @@ impl Reply {
     /// What was asked for, as a document.
     pub fn of(document: &impl Serialize) -> Self {
         serde_json::to_value(document).map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok)
+    }
+
+    /// The configuration was read again and is in force, but its packet scripts stay as they were, for this reason.
+    pub fn but_scripts(why: &dyn std::fmt::Display) -> Self {
+        Reply::Ok(serde_json::json!({ SCRIPTS_REFUSED: why.to_string() }))
     }
 }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
 
 use crate::tunnel_status::State;
@@ -31,6 +31,9 @@ pub struct Status {
     /// Ports of uplinks that lead to hosts inside, in the order of the configuration.
     #[serde(default)]
     pub forwards: Vec<Forward>,
+    /// Ports that hosts inside have asked for, by host.
+    #[serde(default)]
+    pub port_mappings: Vec<PortMapping>,
     /// Null where none is applied.
     #[serde(default)]
     pub firewall: Option<Firewall>,
@@ -46,6 +49,9 @@ pub struct Status {
     /// Those of the tunnel in the same configuration.
     #[serde(default)]
     pub peers: Vec<Peer>,
+    /// Null where nothing is translated between IPv6 and IPv4.
+    #[serde(default)]
+    pub nat64: Option<Nat64>,
     /// Where the tunnel hops that follows one of the uplinks; null where none does, or that has nothing for it yet.
     #[serde(default)]
     pub hop_prefix: Option<Ipv6Net>,
@@ -116,6 +122,29 @@ pub struct Tunnel {
     pub drops: BTreeMap<String, u64>,
 }
 
+/// A translator between IPv6 and IPv4.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Nat64 {
+    /// Where hosts find IPv4.
+    pub prefix: Ipv6Net,
+    /// Private addresses for the hosts.
+    pub pool: Ipv4Net,
+    /// How many of these are a host's, or were one's.
+    pub hosts: u64,
+    /// Whether its device is there.
+    pub works: bool,
+    /// Packets that became IPv4.
+    pub to_ipv4_packets: u64,
+    /// Their bytes, as they came.
+    pub to_ipv4_bytes: u64,
+    /// Packets that became IPv6.
+    pub to_ipv6_packets: u64,
+    /// Their bytes, as they came.
+    pub to_ipv6_bytes: u64,
+    /// Packets that were not translated, by reason.
+    pub drops: BTreeMap<String, u64>,
+}
+
 /// A prefix, with what is left of its lifetimes.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Prefix {
@@ -150,6 +179,69 @@ pub struct Network {
     pub solicitations_received: u64,
     /// Routers that should not be there, heard in the last hour.
     pub rogue_routers: Vec<Rogue>,
+    /// What answers hosts that ask the gateway for IPv4 addresses or names; null where nothing does.
+    #[serde(default)]
+    pub dnsmasq: Option<Dnsmasq>,
+    /// How many ports its hosts have open; null where they may not ask.
+    #[serde(default)]
+    pub port_mappings: Option<u64>,
+}
+
+/// A port that a host inside has asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PortMapping {
+    /// The network that the host is in.
+    pub network: String,
+    /// `tcp` or `udp`.
+    pub protocol: String,
+    /// The host's address.
+    pub address: IpAddr,
+    /// The host's port.
+    pub port: u16,
+    /// Where it is reached: of IPv4 an uplink's address, null while there is none; of IPv6 its own.
+    pub external_address: Option<IpAddr>,
+    /// The port there.
+    pub external_port: u16,
+    /// Who may use it, `PREFIX` or `PREFIX port NUMBER`; everybody where empty.
+    pub from: Vec<String>,
+    /// `PCP` or `NAT-PMP`.
+    pub asked_by: String,
+    /// What is left of it.
+    pub seconds: u64,
+}
+
+/// The dnsmasq of a network.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dnsmasq {
+    /// Whether it runs.
+    pub runs: bool,
+    /// Null where it does; otherwise why not.
+    pub why: Option<String>,
+    /// How often it was started anew, because it had ended.
+    pub restarts: u64,
+    /// The addresses that it leases, `FIRST-LAST`; null where it leases none.
+    pub range: Option<String>,
+    /// How many these are.
+    pub addresses: Option<u64>,
+    /// The domain that its hosts' names are in; null where it resolves none.
+    pub domain: Option<String>,
+    /// By address.
+    pub leases: Vec<Lease>,
+}
+
+/// An IPv4 address that a host has for a while.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lease {
+    /// The address.
+    pub address: Ipv4Addr,
+    /// The host's link-layer address.
+    pub mac: String,
+    /// Its name, with the domain if there is one; null where it has told none.
+    pub name: Option<String>,
+    /// Whether the configuration gives it this address.
+    pub fixed: bool,
+    /// What is left of it.
+    pub seconds: Option<u64>,
 }
 
 /// A router that should not be there.

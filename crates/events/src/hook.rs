@@ -149,6 +149,10 @@ mod tests {
         }
     }
 
+    /// One test at a time: a process that another thread starts while this one writes a program has its file open, too,
+    /// and nobody may run a file that somebody can write to.
+    static WRITES: Mutex<()> = Mutex::new(());
+
     fn script(folder: &Path, text: &str) -> PathBuf {
         let path = folder.join("hook");
         std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
@@ -158,6 +162,7 @@ mod tests {
 
     #[test]
     fn the_program_has_the_event_and_nothing_of_ours() {
+        let _alone = WRITES.lock();
         let folder = tempfile::tempdir().unwrap();
         let out = folder.path().join("out");
         let program = script(folder.path(), &format!("{{ cat; env; }} > {}", out.display()));
@@ -171,6 +176,7 @@ mod tests {
 
     #[test]
     fn one_that_fails_is_not_there_or_does_not_read_is_told_and_survived() {
+        let _alone = WRITES.lock();
         let folder = tempfile::tempdir().unwrap();
         assert!(run_once(&script(folder.path(), "exit 3"), &event()).unwrap_err().contains("exit status: 3"));
         assert!(run_once(&folder.path().join("none"), &event()).unwrap_err().contains("cannot be run"));

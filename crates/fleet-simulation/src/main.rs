@@ -64,8 +64,11 @@ fn simulate(command: &Command) -> Result<(), String> {
                 seed: command.seed,
             };
             let begin = Instant::now();
-            let figures = run(&options).map_err(|broken| broken.0)?;
-            eprintln!("{sites} sites, {controllers} controllers: simulated in {:.0?}", begin.elapsed());
+            let tell = |what: &str| {
+                eprintln!("{sites} sites, {controllers} controllers, after {:.0?}: {what}", begin.elapsed());
+            };
+            let figures = run(&options, &tell).map_err(|broken| broken.0)?;
+            tell("done");
             all.push(figures);
         }
     }

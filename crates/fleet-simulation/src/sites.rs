@@ -165,7 +165,7 @@ impl Site {
                 self.world.applied(self.number, &mut self.agent, &text);
             }
             // Nobody here has signposts, and what a gateway has taken is there as long as its agent.
-            Action::LookUp(_) | Action::KeepTaken => {}
+            Action::LookUp(_) | Action::KeepTaken | Action::Leave(_) => {}
             Action::Gateway(outcome) => self.breaks(&format!("{outcome:?}")),
             Action::Warn(text) => self.breaks(&text),
         }

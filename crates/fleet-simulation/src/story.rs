@@ -51,19 +51,20 @@ impl From<Error> for Broken {
     }
 }
 
-/// Simulates a fleet.
+/// Simulates a fleet. `tell`: hears what has happened so far, since thousands of sites take an hour.
 ///
 /// # Errors
 /// If something does not hold that has to: a site could not enrol, is locked out, has lost a peer, went back to an older
 /// document, or still has a peer that was revoked.
-pub fn run(options: &Options) -> Result<Figures, Broken> {
+pub fn run(options: &Options, tell: &dyn Fn(&str)) -> Result<Figures, Broken> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| Broken(error.to_string()))?;
-    LocalSet::new().block_on(&runtime, async { Story::begin(options).await?.tell().await })
+    LocalSet::new().block_on(&runtime, async { Story::begin(options, tell).await?.go_on().await })
 }
 
 struct Story<'o> {
     options: &'o Options,
+    tell: &'o dyn Fn(&str),
     world: Rc<World>,
     figures: Figures,
     /// Sites that were revoked.
@@ -78,7 +79,7 @@ struct Count {
 }
 
 impl<'o> Story<'o> {
-    async fn begin(options: &'o Options) -> Result<Story<'o>, Broken> {
+    async fn begin(options: &'o Options, tell: &'o dyn Fn(&str)) -> Result<Story<'o>, Broken> {
         let controllers = Controllers::new(options.controllers);
         controllers.begin(administrator::first(controllers.about())).await?;
         controllers.start().await?;
@@ -92,15 +93,19 @@ impl<'o> Story<'o> {
             storm: options.storm,
             ..Figures::default()
         };
-        Ok(Story { options, world, figures, revoked: 0 })
+        Ok(Story { options, tell, world, figures, revoked: 0 })
     }
 
-    async fn tell(mut self) -> Result<Figures, Broken> {
+    async fn go_on(mut self) -> Result<Figures, Broken> {
         self.all_enrol().await?;
+        (self.tell)("all are members");
         self.nothing_happens().await?;
+        (self.tell)("nothing has happened for a while");
         self.one_is_revoked().await?;
+        (self.tell)("one is revoked");
         for length in self.options.outages.clone() {
             self.nobody_answers(length).await?;
+            (self.tell)("all are back after an outage");
         }
         self.log_is_whole().await?;
         self.figures.agent = self.world.longest.get();
@@ -136,6 +141,7 @@ impl<'o> Story<'o> {
         is_so: impl Fn(usize, &crate::world::Seen) -> bool,
     ) -> Result<(), Broken> {
         let end = self.world.now() + patience;
+        let mut before = None;
         loop {
             if let Some(why) = self.world.broken.borrow().first() {
                 return Err(Broken(why.clone()));
@@ -151,6 +157,11 @@ impl<'o> Story<'o> {
             if left.is_empty() {
                 return Ok(());
             }
+            if before != Some(left.len()) {
+                let files: u64 = self.changes().iter().sum();
+                (self.tell)(&format!("{what}: {} sites are left, {files} files of peers so far", left.len()));
+            }
+            before = Some(left.len());
             if self.world.now() > end {
                 let first: Vec<String> = left
                     .iter()
@@ -200,6 +211,7 @@ impl<'o> Story<'o> {
         while left > 0 && world.now() < end {
             tokio::time::sleep(MINUTE).await;
             left -= administrator::approve_all(&one).await?;
+            (self.tell)(&format!("{} of {sites} are let in", sites - left));
         }
         let serial = self.serial()?;
         let has_all = |_: usize, seen: &crate::world::Seen| seen.enrolled.is_some() && seen.serial >= serial;

@@ -19,7 +19,7 @@ fn nobody_is_locked_out_and_no_peer_is_lost_whoever_does_not_answer() {
         outages: scaled(vec![hours(1)], vec![hours(1), hours(24)]),
         seed: 1,
     };
-    let figures = run(&options).unwrap_or_else(|broken| panic!("{}", broken.0));
+    let figures = run(&options, &|_| ()).unwrap_or_else(|broken| panic!("{}", broken.0));
     // Far above what is measured, on any machine.
     assert!(figures.idle_controllers < 1_500_000, "{figures:?}");
     assert!(figures.outages.iter().all(|outage| outage.back < 5 * MINUTE), "{figures:?}");
@@ -36,7 +36,7 @@ fn one_controller_does_for_a_hundred() {
         outages: Vec::new(),
         seed: 2,
     };
-    let figures = run(&options).unwrap_or_else(|broken| panic!("{}", broken.0));
+    let figures = run(&options, &|_| ()).unwrap_or_else(|broken| panic!("{}", broken.0));
     // One may just be between two questions.
     assert!((38..=40).contains(&figures.connections), "{figures:?}");
 }

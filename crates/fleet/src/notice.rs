@@ -86,6 +86,13 @@ pub struct DelegatedLines {
     pub contact: Option<String>,
 }
 
+impl DelegatedLines {
+    /// Whether a site is added by it.
+    pub(crate) fn adds(&self) -> bool {
+        self.signed.read().is_ok_and(|delegated| matches!(delegated.act, Act::Add { .. }))
+    }
+}
+
 impl Statement for ContactNotice {
     const KIND: &'static str = "contact 1";
 }

@@ -75,42 +75,45 @@ pub type Way<'f> = Vec<&'f Name>;
 /// How long a way is: tunnels, then the sum of what was drawn for them.
 type Length = (usize, u64);
 
-/// A site that a way leads to.
+/// A site that a way leads to. Sites are numbered in the order of their names.
 #[derive(Debug, Clone, Copy)]
-struct Reached<'f> {
+struct Reached {
     length: Length,
     /// The site before it.
-    before: &'f Name,
+    before: usize,
     /// The first one after where the way begins.
-    first: &'f Name,
+    first: usize,
 }
 
 impl Plan {
     /// What the gateway of `own` is to do; nothing if it is no member, or none any more.
     #[must_use]
     pub fn of(fleet: &Fleet, own: &Name) -> Plan {
-        let sites = fleet.sites();
+        let sites = fleet.sites().into_iter().collect::<Vec<_>>();
         let Some(policy) = fleet.settings().map(|settings| &settings.policy) else { return Plan::default() };
-        let Some(me) = sites.get(own).filter(|me| !me.member.is_revoked()) else { return Plan::default() };
-        let ways = ways_from(&sites, policy, own);
-        let mut plan =
-            Plan { own: me.member.networks.clone(), serves: serves(fleet, &me.member), ..Plan::default() };
-        let mut peers: BTreeMap<&Name, Vec<Behind>> = BTreeMap::new();
-        for (name, site) in &sites {
+        let Some(place) = place_of(own, &sites) else { return Plan::default() };
+        let me = &sites[place].1.member;
+        if me.is_revoked() {
+            return Plan::default();
+        }
+        let ways = ways_from(&sites, policy, place);
+        let mut plan = Plan { own: me.networks.clone(), serves: serves(fleet, me), ..Plan::default() };
+        let mut peers: BTreeMap<usize, Vec<Behind>> = BTreeMap::new();
+        for ((name, site), way) in sites.iter().zip(&ways) {
             if name == &own || site.member.is_revoked() {
                 continue;
             }
-            let mut networks = networks_for(policy, &me.member, &site.member);
+            let mut networks = networks_for(policy, me, &site.member);
             networks.sort();
             networks.dedup();
-            match ways.get(name) {
+            match way {
                 Some(reached) => {
                     let peer = peers.entry(reached.first).or_default();
                     let behind = Behind {
                         site: (*name).clone(),
                         zone: site.member.zone.clone(),
-                        opens: policy.may_reach(&site.member, &me.member),
-                        accepts: policy.may_reach(&me.member, &site.member),
+                        opens: policy.may_reach(&site.member, me),
+                        accepts: policy.may_reach(me, &site.member),
                         agent: site.member.address,
                         networks,
                     };
@@ -120,17 +123,22 @@ impl Plan {
                 None => plan.unreachable.push((*name).clone()),
             }
         }
-        for (name, behind) in peers {
-            let Some(site) = sites.get(name) else { continue };
+        for (peer, behind) in peers {
+            let (name, site) = &sites[peer];
             let Some(contact) = site.contact else {
-                plan.unmet.push(name.clone());
+                plan.unmet.push((*name).clone());
                 continue;
             };
             if behind.is_empty() {
                 continue;
             }
-            let keepalive = policy.keepalive(&me.member, &site.member);
-            plan.peers.push(PlannedPeer { name: name.clone(), contact: contact.clone(), keepalive, behind });
+            let keepalive = policy.keepalive(me, &site.member);
+            plan.peers.push(PlannedPeer {
+                name: (*name).clone(),
+                contact: contact.clone(),
+                keepalive,
+                behind,
+            });
         }
         plan
     }
@@ -139,17 +147,22 @@ impl Plan {
 /// The way of packets from one site to another, if one leads there.
 #[must_use]
 pub fn way<'f>(fleet: &'f Fleet, from: &Name, to: &Name) -> Option<Way<'f>> {
-    let sites = fleet.sites();
+    let sites: Vec<_> = fleet.sites().into_iter().collect();
     let policy = &fleet.settings()?.policy;
+    let (from, mut at) = (place_of(from, &sites)?, place_of(to, &sites)?);
     let ways = ways_from(&sites, policy, from);
-    let (mut at, _) = sites.get_key_value(to)?;
-    let mut way = vec![*at];
-    while *at != from {
-        (at, _) = sites.get_key_value(ways.get(at)?.before)?;
-        way.push(*at);
+    let mut way = vec![sites[at].0];
+    while at != from {
+        at = ways[at]?.before;
+        way.push(sites[at].0);
     }
     way.reverse();
     Some(way)
+}
+
+/// Which of the sites has a name.
+fn place_of(name: &Name, sites: &[(&Name, Current<'_>)]) -> Option<usize> {
+    sites.binary_search_by(|(other, _)| (*other).cmp(name)).ok()
 }
 
 /// Where agents ask at a site.
@@ -173,45 +186,35 @@ fn networks_for(policy: &Policy, me: &Member, site: &Member) -> Vec<IpNet> {
     }
 }
 
-/// The sites that ways from one lead to.
-fn ways_from<'f>(
-    sites: &BTreeMap<&'f Name, Current<'f>>,
-    policy: &Policy,
-    from: &Name,
-) -> BTreeMap<&'f Name, Reached<'f>> {
-    let mut reached: BTreeMap<&Name, Reached<'_>> = BTreeMap::new();
-    let Some((from, start)) = sites.get_key_value(from).filter(|(_, start)| !start.member.is_revoked())
-    else {
+/// The way from one site to each of them that one leads to.
+fn ways_from(sites: &[(&Name, Current<'_>)], policy: &Policy, from: usize) -> Vec<Option<Reached>> {
+    let mut reached: Vec<Option<Reached>> = vec![None; sites.len()];
+    let is_member = |site: &usize| !sites[*site].1.member.is_revoked();
+    if !is_member(&from) {
         return reached;
-    };
-    let mut kinds = Kinds::of(policy);
-    let mut left: Vec<(&Name, usize)> = Vec::new();
-    for (name, site) in sites.iter().filter(|(name, site)| *name != from && !site.member.is_revoked()) {
-        left.push((*name, kinds.of_site(&site.member)));
     }
+    let mut kinds = Kinds::of(policy);
+    let kind: Vec<usize> = sites.iter().map(|(_, site)| kinds.of_site(&site.member)).collect();
+    let mut left: Vec<usize> = (0..sites.len()).filter(|site| *site != from).filter(is_member).collect();
     // The sites that were reached last, with one tunnel more each time.
-    let mut edge: Vec<(&Name, usize, Option<Reached<'_>>)> =
-        vec![(*from, kinds.of_site(&start.member), None)];
+    let mut edge = vec![from];
     while !edge.is_empty() && !left.is_empty() {
-        let mut next: BTreeMap<&Name, (usize, Reached<'_>)> = BTreeMap::new();
-        for (at, kind, way) in edge {
-            if way.is_some() && !kinds.is_relay(kind) {
+        for at in edge {
+            let way = reached[at];
+            if way.is_some() && !kinds.is_relay(kind[at]) {
                 continue;
             }
-            let linked = kinds.linked_with(kind);
+            let linked = kinds.linked_with(kind[at]);
             let (hops, drawn) = way.map_or((0, 0), |way| way.length);
-            for (name, other) in left.iter().filter(|(_, other)| linked[*other]) {
-                let length = (hops + 1, drawn + draw(at, name));
-                let found = Reached { length, before: at, first: way.map_or(*name, |way| way.first) };
-                let best = next.entry(*name).or_insert((*other, found));
-                if length < best.1.length {
-                    best.1 = found;
+            for site in left.iter().copied().filter(|site| linked[kind[*site]]) {
+                let length = (hops + 1, drawn + draw(sites[at].0, sites[site].0));
+                if reached[site].is_none_or(|best| length < best.length) {
+                    let first = way.map_or(site, |way| way.first);
+                    reached[site] = Some(Reached { length, before: at, first });
                 }
             }
         }
-        left.retain(|(name, _)| !next.contains_key(name));
-        edge = next.iter().map(|(name, (kind, way))| (*name, *kind, Some(*way))).collect();
-        reached.extend(next.into_iter().map(|(name, (_, way))| (name, way)));
+        (edge, left) = left.into_iter().partition(|site| reached[*site].is_some());
     }
     reached
 }

@@ -173,11 +173,13 @@ impl Observation {
         uses.into_iter().filter(|(_, uses)| *uses > 1).map(|(address, _)| address).collect()
     }
 
-    /// For each move of A's direction, how many seconds before or after it the nearest one of B's was.
+    /// For each move of A's direction, how many seconds before or after it the nearest one of B's was. After the last one of B
+    /// nobody knows: its traffic may have ended just then.
     pub fn move_skews(&self) -> Vec<f64> {
         let [a, b] = &self.moves;
+        let last = b.last().copied().unwrap_or_default();
         let nearest = |time: &f64| b.iter().map(|other| (other - time).abs()).min_by(f64::total_cmp);
-        a.iter().filter_map(nearest).collect()
+        a.iter().filter(|time| **time <= last).filter_map(nearest).collect()
     }
 }
 

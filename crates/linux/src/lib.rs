@@ -14,6 +14,7 @@
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`outside`], [`inside`] | the table that keeps what is behind a tunnel off other interfaces: moving-target, IPsec |
+//! | [`port`] | whether another program listens at a port |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`icmp_tap`] | ICMP messages as they come in by an interface, before any firewall |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |
@@ -26,6 +27,7 @@
 //! | [`hosts`] | the table that keeps what goes to protected hosts off every way but a tunnel's device |
 //! | [`seqpacket`] | Unix sockets that keep messages apart |
 //! | [`sysctl`] | parameters of interfaces and of the network |
+//! | [`forwarding`] | the switch that makes a router of the machine, and what changes along with it |
 //! | [`tcp`] | connections that end with a reset |
 //! | [`owner`] | whose the other end of a connection within this host is |
 //! | [`event`] | epoll, a waker, signals |
@@ -54,6 +56,7 @@ pub mod echo;
 mod error;
 pub mod event;
 pub mod file;
+pub mod forwarding;
 pub mod hosts;
 pub mod icmp_tap;
 pub mod inner;
@@ -70,6 +73,7 @@ pub mod no_autoconf;
 pub mod outside;
 pub mod owner;
 pub mod packet;
+pub mod port;
 pub mod priority;
 pub mod process;
 pub mod queue;

@@ -110,6 +110,8 @@ pub struct PacketOptions<'a> {
     /// Frames carry a 10-byte virtio-net header in front, in both directions, so that GSO packets and frames
     /// whose checksum is still to be computed survive.
     pub vnet_header: bool,
+    /// What is sent has this mark (`meta mark` of nft; needs CAP_NET_ADMIN); 0: none.
+    pub mark: u32,
 }
 
 /// A socket that receives and sends the frames of one interface. Non-blocking.
@@ -137,6 +139,10 @@ impl PacketSocket {
         }
         if options.vnet_header {
             sockopt::enable(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, "setsockopt PACKET_VNET_HDR")?;
+        }
+        if options.mark != 0 {
+            let what = "setsockopt SO_MARK (needs CAP_NET_ADMIN)";
+            sockopt::set(fd, libc::SOL_SOCKET, libc::SO_MARK, &options.mark, what)?;
         }
         let address = sockaddr_ll(index, if options.only_sends { 0 } else { libc::ETH_P_ALL as u16 });
         sockopt::bind(fd, &address, || format!("bind AF_PACKET to link {index}"))?;

@@ -1,15 +1,60 @@
-//! The process itself: open files, privileges.
+//! The process itself: open files, privileges; and programs that end with it.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
 
 use caps::{CapSet, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::SigSet;
+use nix::unistd::{getpid, getppid};
 
 pub use caps::Capability;
+pub use nix::sys::signal::Signal;
 
 use crate::error::{Context, Error, Result};
 
 /// Leaves the session of the terminal that this process was started from: its end is not ours.
 pub fn new_session() -> Result<()> {
     nix::unistd::setsid().map(drop).context(|| "setsid")
+}
+
+/// Where programs of the system are, also for users whose `PATH` has no `sbin`.
+const FOLDERS: [&str; 6] = ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
+
+/// Where a program is that this process could run, by `PATH` and where the system has its own.
+#[must_use]
+pub fn find_program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    let mut places = folders.filter(|folder| folder.is_absolute()).map(|folder| folder.join(name));
+    places.find(|place| {
+        nix::unistd::access(place.as_path(), nix::unistd::AccessFlags::X_OK).is_ok() && is_file(place)
+    })
+}
+
+fn is_file(place: &Path) -> bool {
+    place.metadata().is_ok_and(|found| found.is_file())
+}
+
+/// Has a program hear signals, whatever this process blocks, and ended by SIGTERM with the thread that starts it: also where
+/// that is killed.
+pub fn end_with_this_thread(command: &mut Command) {
+    let parent = getpid();
+    let prepare = move || {
+        SigSet::empty().thread_set_mask()?;
+        nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+        // It may have been killed before that.
+        if getppid() == parent { Ok(()) } else { Err(nix::errno::Errno::ESRCH.into()) }
+    };
+    // SAFETY: between fork and exec only system calls are made (sigprocmask, prctl, getppid); nothing is allocated.
+    unsafe { command.pre_exec(prepare) };
+}
+
+/// Sends a signal to a program that this process has started, and not waited for.
+pub fn signal(child: &Child, signal: Signal) {
+    // It may have ended just now: until it is waited for, nobody else has its number.
+    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(child.id().cast_signed()), signal);
 }
 
 /// Raises the limit of open files as far as it goes without privilege, and returns it.
@@ -104,6 +149,29 @@ mod tests {
         })
         .join()
         .unwrap();
+    }
+
+    #[test]
+    fn programs_are_found_where_the_system_has_them_and_folders_are_none() {
+        assert!(find_program("sh").is_some_and(|place| place.ends_with("sh")));
+        assert_eq!(find_program("no-such-program-of-ours"), None);
+        assert_eq!(find_program("."), None);
+    }
+
+    #[test]
+    fn a_program_ends_with_the_thread_that_started_it() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let mut child = std::thread::spawn(|| {
+            let mut blocked = SigSet::empty();
+            blocked.add(Signal::SIGTERM);
+            blocked.thread_block().unwrap();
+            let mut command = Command::new("sleep");
+            end_with_this_thread(command.arg("60"));
+            command.spawn().unwrap()
+        })
+        .join()
+        .unwrap();
+        assert_eq!(child.wait().unwrap().signal(), Some(Signal::SIGTERM as i32));
     }
 
     #[test]

@@ -34,7 +34,8 @@ pub(crate) fn is_interface(name: &str) -> bool {
     !name.is_empty() && ![".", ".."].contains(&name) && name.chars().all(good)
 }
 
-fn path(interface: &str, name: &str) -> String {
+/// The path of an interface's IPv6 parameter below `/proc/sys/net`.
+pub(crate) fn path(interface: &str, name: &str) -> String {
     // /proc/sys/net is that of the thread's namespace. In it a name with a dot, as of a VLAN, stands as it is.
     format!("ipv6/conf/{interface}/{name}")
 }

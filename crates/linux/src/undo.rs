@@ -22,6 +22,7 @@ use wire::ethernet::MacAddress;
 use crate::bpf::Program;
 use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
+use crate::forwarding::{Forwarding, IpVersion};
 use crate::netlink::{Lifetimes, NeighborState, Netlink, Route, Rule, TableRoute};
 use crate::nft;
 use crate::no_autoconf::NoAutoconf;
@@ -91,6 +92,8 @@ pub enum Step {
         /// What it is now.
         now: String,
     },
+    /// A machine that forwards now, and how it was before.
+    Forwarding(Forwarding),
 }
 
 #[derive(Serialize, Deserialize)]
@@ -132,6 +135,12 @@ impl Journal {
         Ok((Self { path: path.to_owned(), file, done, struck_out: 0 }, left))
     }
 
+    /// What is in another program's journal; nothing where there is none, or it cannot be read.
+    #[must_use]
+    pub fn of_another(path: &Path) -> Vec<Step> {
+        read(path).map(|content| outstanding(&content)).unwrap_or_default()
+    }
+
     /// What has been set up and not yet taken back, oldest first.
     #[must_use]
     pub fn done(&self) -> &[Step] {
@@ -143,6 +152,11 @@ impl Journal {
     pub fn add_route(&mut self, netlink: &mut Netlink, route: Route) -> Result<()> {
         let step = Step::Route(route.without_mtu());
         self.take(step, || netlink.add_route(&route))
+    }
+
+    /// Takes over a route of ours that is there, as if it had been added through this journal.
+    pub fn adopt_route(&mut self, route: &Route) -> Result<()> {
+        self.take(Step::Route(route.without_mtu()), || Ok(()))
     }
 
     /// Removes a route that was added through this journal, whatever its MTU is by now.
@@ -281,6 +295,17 @@ impl Journal {
         self.take(step, || sysctl::write_global(name, value))
     }
 
+    /// Makes a router of the machine, as long as this journal is open: see [`crate::forwarding`]. `interfaces`: all that
+    /// there are.
+    pub fn forward<'i>(
+        &mut self,
+        version: IpVersion,
+        interfaces: impl Iterator<Item = &'i str>,
+    ) -> Result<()> {
+        let Some(before) = Forwarding::before(version, interfaces)? else { return Ok(()) };
+        self.take(Step::Forwarding(before.clone()), || before.apply())
+    }
+
     /// Has an interface take IPv4 packets whose source is reached by another one: a strict reverse path filter drops them, and
     /// does not answer their ARP. One that is loose, or off, stays.
     pub fn loosen_reverse_path_filter(&mut self, interface: &str) -> Result<()> {
@@ -294,15 +319,21 @@ impl Journal {
 
     /// Takes everything back, newest first, and goes on past what fails: the first error is returned, and what
     /// failed stays in the journal. When all went well the file is removed.
-    pub fn undo_all(mut self, netlink: &mut Netlink) -> Result<()> {
+    pub fn undo_all(self, netlink: &mut Netlink) -> Result<()> {
+        self.undo_all_but(netlink, |_| false)
+    }
+
+    /// The same, but what is to be kept stays, for the next start to find.
+    pub fn undo_all_but(mut self, netlink: &mut Netlink, keep: impl Fn(&Step) -> bool) -> Result<()> {
         let mut first_error = None;
-        for step in self.done.clone().into_iter().rev() {
+        for step in self.done.clone().into_iter().rev().filter(|step| !keep(step)) {
             if let Err(error) = self.undo(netlink, &step) {
                 first_error.get_or_insert(error);
             }
         }
         match first_error {
             Some(error) => Err(error),
+            None if !self.done.is_empty() => Ok(()),
             None => std::fs::remove_file(&self.path).context(|| format!("unlink {}", self.path.display())),
         }
     }
@@ -370,6 +401,7 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
             Ok(found) if found == *now => sysctl::write_global(name, before),
             Ok(_) | Err(_) => Ok(()),
         },
+        Step::Forwarding(before) => before.restore(),
     }
 }
 
@@ -404,6 +436,17 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 impl Step {
+    /// The setting that it is about, if it is about one: its path below `/proc/sys/net`.
+    #[must_use]
+    pub fn setting(&self) -> Option<String> {
+        match self {
+            Step::Parameter { interface, name, .. } => Some(sysctl::path(interface, name)),
+            Step::Global { name, .. } => Some(name.clone()),
+            Step::Forwarding(before) => Some(before.version().switch().to_owned()),
+            _ => None,
+        }
+    }
+
     /// Whether a journal of ours may have it: its names are names, and lead nowhere else.
     fn is_plausible(&self) -> bool {
         let word = |text: &str| {
@@ -420,6 +463,7 @@ impl Step {
             Step::Parameter { interface, name, .. } => sysctl::is_interface(interface) && word(name),
             // Those of an interface have its name in them, which may be any.
             Step::Global { name, .. } => name.contains('/') && name.split('/').all(sysctl::is_interface),
+            Step::Forwarding(before) => before.interfaces().all(sysctl::is_interface),
             Step::Route(_)
             | Step::TableRoute(_)
             | Step::Rule(_)
@@ -533,6 +577,11 @@ mod tests {
         assert!(refused().contains("not a plain file"), "{}", refused());
     }
 
+    fn forwarding(interface: &str) -> Step {
+        let text = format!(r#"{{"version":"ipv4","interfaces":[["{interface}","0"]],"redirects":"1"}}"#);
+        Step::Forwarding(serde_json::from_str(&text).unwrap())
+    }
+
     #[test]
     fn steps_that_lead_elsewhere_are_none_of_ours() {
         let own = [
@@ -545,6 +594,7 @@ mod tests {
                 now: "2".into(),
             },
             Step::Table { family: "ip".into(), name: "sidestep-nat".into() },
+            forwarding("eth0.7"),
         ];
         let global = |name: &str| Step::Global { name: name.into(), before: "x".into(), now: "y".into() };
         let parameter = |interface: &str, name: &str| Step::Parameter {
@@ -561,6 +611,7 @@ mod tests {
             parameter("../../../kernel", "core_pattern"),
             parameter("..", "forwarding"),
             parameter("eth0", "../../../../kernel/core_pattern"),
+            forwarding("../../../kernel"),
             Step::Table { family: "inet".into(), name: "filter".into() },
             Step::Table { family: "inet; flush ruleset".into(), name: "sidestep-nat".into() },
         ];

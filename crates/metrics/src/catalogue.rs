@@ -185,6 +185,18 @@ metrics! {
     TRANSITION_SENT: Counter "transition_sent" in bytes [uplink kind];
     /// Packets that a transition tunnel did not carry, by reason
     TRANSITION_DROPPED: Counter "transition_dropped" [uplink kind reason];
+    /// Hosts of IPv6 that have an address for IPv4
+    NAT64_HOSTS: Gauge "nat64_hosts" [];
+    /// Packets that became IPv4
+    NAT64_TO_IPV4_PACKETS: Counter "nat64_to_ipv4_packets" [];
+    /// Their bytes
+    NAT64_TO_IPV4: Counter "nat64_to_ipv4" in bytes [];
+    /// Packets that became IPv6
+    NAT64_TO_IPV6_PACKETS: Counter "nat64_to_ipv6_packets" [];
+    /// Their bytes
+    NAT64_TO_IPV6: Counter "nat64_to_ipv6" in bytes [];
+    /// Packets that were not translated, by reason
+    NAT64_DROPPED: Counter "nat64_dropped" [reason];
     /// Whether the link has signal
     NETWORK_LINK_UP: Gauge "network_link_up" [network interface];
     /// Whether hosts are told that it leads out
@@ -193,6 +205,16 @@ metrics! {
     NETWORK_PREFIXES: Gauge "network_prefixes" [network interface];
     /// Hosts that the kernel knows there
     NETWORK_NEIGHBORS: Gauge "network_neighbors" [network interface];
+    /// Whether the dnsmasq runs that answers hosts there
+    NETWORK_DNSMASQ_RUNS: Gauge "network_dnsmasq_runs" [network interface];
+    /// How often it was started anew, because it had ended
+    NETWORK_DNSMASQ_RESTARTS: Counter "network_dnsmasq_restarts" [network interface];
+    /// IPv4 addresses that hosts have leased
+    NETWORK_LEASES: Gauge "network_leases" [network interface];
+    /// IPv4 addresses that there are to lease
+    NETWORK_LEASE_ADDRESSES: Gauge "network_lease_addresses" [network interface];
+    /// Ports that hosts have opened
+    NETWORK_PORT_MAPPINGS: Gauge "network_port_mappings" [network interface];
     /// Router advertisements sent
     NETWORK_ADVERTISEMENTS: Counter "network_advertisements_sent" [network interface];
     /// Router solicitations received

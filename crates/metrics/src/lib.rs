@@ -4,6 +4,7 @@
 //! `sidestep show` does, and holds nothing that it could lose. It needs no privilege but to be in the group that may look.
 //!
 //! - [`catalogue`](mod@catalogue) declares every metric once: what it is, its unit, its labels. `docs/metrics.md` is made from it.
+//! - `custom` has the metrics that scripts declare: their names begin with `sidestep_custom_`.
 //! - `sources` finds and asks the daemons, `fill` makes samples of their answers, `page` writes them.
 //! - `place` says where may be listened, `server` answers HTTP.
 //!
@@ -11,6 +12,7 @@
 //! is answered at an address that a tunnel hops in, where only its peer is to find anything.
 
 pub mod catalogue;
+mod custom;
 mod error;
 mod fill;
 mod page;

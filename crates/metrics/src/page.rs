@@ -11,14 +11,16 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::catalogue::{ALL, Kind, Metric};
+use crate::custom::Family;
 
 /// A label's value; peers and tunnels have many samples each.
 pub(crate) type Label = Arc<str>;
 
-/// Samples, by metric in the order of the catalogue.
+/// Samples, by metric in the order of the catalogue; and behind these the metrics of scripts.
 #[derive(Debug)]
 pub(crate) struct Page {
     samples: Vec<Vec<Sample>>,
+    custom: Vec<Family>,
 }
 
 #[derive(Debug)]
@@ -35,7 +37,7 @@ pub(crate) enum Value {
 
 impl Default for Page {
     fn default() -> Self {
-        Page { samples: ALL.iter().map(|_| Vec::new()).collect() }
+        Page { samples: ALL.iter().map(|_| Vec::new()).collect(), custom: Vec::new() }
     }
 }
 
@@ -45,6 +47,11 @@ impl Page {
         debug_assert_eq!(labels.len(), metric.labels.len(), "{}", metric.name);
         let labels = labels.iter().copied().map(Arc::clone).collect();
         self.samples[metric.index].push(Sample { labels, value: value.into() });
+    }
+
+    /// Adds a metric that a script has declared.
+    pub(crate) fn add_custom(&mut self, family: Family) {
+        self.custom.push(family);
     }
 
     /// In OpenMetrics. Metrics without samples are left out.
@@ -77,7 +84,7 @@ impl Collector for Page {
                 }
             }
         }
-        Ok(())
+        self.custom.iter().try_for_each(|family| family.encode(&mut encoder))
     }
 }
 
@@ -233,7 +240,9 @@ mod tests {
         let mut seen = HashSet::new();
         for metric in ALL {
             assert!(seen.insert(metric.name), "{} is there twice", metric.name);
-            let words = |text: &str| text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+            // Digits are in names of protocols.
+            let may_be = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+            let words = |text: &str| text.bytes().all(may_be);
             assert!(words(metric.name) && metric.labels.iter().all(|label| words(label)), "{}", metric.name);
             assert!(!metric.name.ends_with("_total") && !metric.name.ends_with("_info"), "{}", metric.name);
             assert!(matches!(metric.unit, None | Some("seconds" | "bytes")), "{}", metric.name);

@@ -10,8 +10,9 @@
 //! | [`classic`] | at the TUN device and the external interface | carries packets of the classic profile's streams |
 //! | [`rewrite`] | likewise | replaces addresses of the moving tunnel's packets (`carry = "rewrite"`) |
 //! | [`transition`] | at a transition tunnel's device and the interface below | does what `router::transition` says |
+//! | [`nat64`] | at the translator's device | makes IPv4 packets of IPv6 packets, and the other way round |
 //!
-//! [`pair`] is what `classic` and `rewrite` have in common. `snippet` is the layer that all are written on.
+//! [`pair`] is what `classic` and `rewrite` have in common. `snippet` is the layer that all are written on, `refusals` what counts refused packets.
 //!
 //! Invariants:
 //! - The shape of a map, and where things are in its values, is declared beside the program that reads it.
@@ -21,7 +22,9 @@
 
 pub mod classic;
 pub mod icmp_tap;
+pub mod nat64;
 pub mod pair;
+mod refusals;
 pub mod rewrite;
 pub mod sk_lookup;
 mod snippet;

@@ -5,7 +5,7 @@
 use std::os::fd::AsRawFd;
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R10};
-use bpf::{Assembler, Condition, Helper, Label, NEXT_HOP, Register, Size, context, verdict};
+use bpf::{Assembler, Condition, Helper, Label, NEXT_HOP, Operation, Register, Size, context, verdict};
 
 /// Bytes that an Ethernet header has.
 pub(crate) const LINK_HEADER: i32 = 14;
@@ -35,6 +35,9 @@ pub(crate) trait Snippets {
 
     /// Adds R1 to a counter of the value that R0 points to; R2 is lost.
     fn count(&mut self, counter: i16);
+
+    /// R1 = the sum of the IPv4 header without options that lies there on the stack, folded; R2 is lost.
+    fn sum_ipv4_header(&mut self, header: i16);
 
     /// Ends: out of the interface whose index is in R1.
     fn redirect(&mut self);
@@ -113,6 +116,28 @@ impl Snippets for Assembler {
         self.load(Size::Double, R2, R0, counter);
         self.add(R2, R1);
         self.store(Size::Double, R0, counter, R2);
+    }
+
+    fn sum_ipv4_header(&mut self, header: i16) {
+        self.load(Size::Word, R1, R10, header);
+        for word in 1..5 {
+            self.load(Size::Word, R2, R10, header + 4 * word);
+            self.add(R1, R2);
+        }
+        // 35 bits, to 32, to 17, to 16.
+        for bits in [32, 16, 16] {
+            self.copy(R2, R1);
+            self.shift_right(R2, bits);
+            match bits {
+                32 => self.calculate_32(Operation::Move, R1, R1),
+                _ => self.and(R1, 0xffff),
+            }
+            self.add(R1, R2);
+        }
+        let folded = self.label();
+        self.jump_if(R1, Condition::Less, 0x1_0000, folded);
+        self.add(R1, -0xffff);
+        self.bind(folded);
     }
 
     fn redirect(&mut self) {

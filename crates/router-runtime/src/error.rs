@@ -11,6 +11,9 @@ pub enum Error {
     /// Only who may change the network can.
     #[error("`up` needs root (or CAP_NET_ADMIN, CAP_NET_RAW and CAP_NET_BIND_SERVICE): try again with sudo")]
     Privilege,
+    /// A network namespace has only one.
+    #[error("another sidestep is the gateway here: stop it: a network namespace has only one gateway")]
+    Another,
     /// An interface is not there.
     #[error("{owner} {name:?}: there is no interface {interface} (`ip link` lists them)")]
     NoInterface {
@@ -20,6 +23,19 @@ pub enum Error {
         name: String,
         /// What it says.
         interface: String,
+    },
+    /// A program that hosts would ask is not installed.
+    #[error(
+        "network {network:?}: its hosts are to be answered by {program}, which is not installed: `apt install {package}` (the \
+         package is named {program} elsewhere), or remove `dhcp` and [dns]"
+    )]
+    NoProgram {
+        /// Which one is asked there.
+        network: String,
+        /// The program.
+        program: &'static str,
+        /// Debian's package.
+        package: &'static str,
     },
     /// The kernel refused something; all is as it was.
     #[error("{0}")]
@@ -36,6 +52,9 @@ pub enum Error {
     /// The file describes no router any more.
     #[error("{}: it no longer describes a gateway", .0.display())]
     NoRouter(PathBuf),
+    /// The script host.
+    #[error("{0}")]
+    Script(#[from] script_host::supervisor::Error),
     /// The control socket, or a thread.
     #[error("{0}")]
     Io(#[from] std::io::Error),

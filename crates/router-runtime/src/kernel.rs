@@ -2,37 +2,26 @@
 //! journal of [`linux::undo`]; what is missing, whoever took it away, is put back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
 use std::path::Path;
 use std::time::Instant;
 
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
-use linux::ruleset::{Family, has_chain, has_table};
+use linux::ruleset::{Family, count_rules, has_chain};
 use linux::undo::{Journal, Step};
 use router::firewall::TABLE;
 use router::lifetime::Lifetime;
+use router::pcp::{Internal, Mapping};
 use router::plan::{Plan, Route as PlannedRoute};
-use router::site::{RouterFrom, Site, StaticRoute};
+use router::site::{Site, StaticRoute};
 use tracing::info;
 
 use super::transition;
 use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
-use crate::nat::{self, quoted};
+use crate::{nat, nat64, neighbors, settings};
 use config::Firewall;
-
-/// The table that keeps strangers from filling the neighbor caches of networks (RFC 6583).
-const NEIGHBORS_TABLE: &str = "sidestep-neighbors";
-
-/// Seconds that connections without packets are remembered for, at least: RFC 6092, REC-14, REC-35, REC-40.
-const TIMEOUTS: [(&str, u32); 4] = [
-    ("udp_timeout", 120),
-    ("udp_timeout_stream", 300),
-    ("tcp_timeout_established", 7_440),
-    ("sctp_timeout_established", 7_440),
-];
 
 /// The kernel, as far as it is this gateway's.
 pub(super) struct Kernel {
@@ -41,15 +30,24 @@ pub(super) struct Kernel {
     /// Addresses that were given, with their lifetimes, by interface.
     addresses: BTreeMap<(u32, IpNet), (Lifetime, Lifetime)>,
     routes: Vec<Route>,
-    /// The scripts of nft that are in force, if any: what translates, and what guards neighbor caches.
+    /// The scripts of nft that are in force, if any: what translates, what guards the translator, and neighbor caches.
     nat: Option<String>,
+    translator: Option<String>,
     neighbors: Option<String>,
     /// How answers to what is forwarded leave.
     answers: Answers,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
+    /// The chain that tells it from others.
+    mark: String,
+    /// The tables that an earlier run has left.
+    kept: Vec<Step>,
     /// Where a tunnel that follows an uplink hops now.
     tunnel_endpoint: Option<Ipv6Net>,
+    /// How many rules a table had when it was made. Some are missing where it has fewer; what somebody has added stays.
+    rules: BTreeMap<&'static str, usize>,
+    /// Whether a table is another one than when ports that hosts have asked for were last written into it.
+    lost_mappings: bool,
 }
 
 impl Kernel {
@@ -58,26 +56,45 @@ impl Kernel {
     /// which resets it.
     pub(super) fn open(journal: &Path) -> linux::Result<Self> {
         let mut netlink = Netlink::open()?;
-        let translates = |step: &Step| matches!(step, Step::Table { name, .. } if name == nat::TABLE);
-        let stays =
-            |step: &Step| matches!(step, Step::Table { name, .. } if name == TABLE) || translates(step);
+        let stays = |step: &Step| [TABLE, nat::TABLE, nat64::TABLE].iter().any(|table| is_table(step, table));
         let (journal, left) = Journal::open_keeping(journal, &mut netlink, stays)?;
+        let has = |table| journal.done().iter().any(|step| is_table(step, table));
         // Another one than any that is wanted.
-        let nat = journal.done().iter().any(translates).then(String::new);
+        let nat = has(nat::TABLE).then(String::new);
+        let translator = has(nat64::TABLE).then(String::new);
+        let kept = journal.done().to_vec();
         if !left.is_empty() {
             info!("removed {} things that an earlier run left in the kernel", left.len());
         }
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
         let (neighbors, firewall, tunnel_endpoint) = (None, None, None);
         let answers = Answers::default();
-        Ok(Kernel { netlink, journal, addresses, routes, nat, neighbors, answers, firewall, tunnel_endpoint })
+        Ok(Kernel {
+            netlink,
+            journal,
+            addresses,
+            routes,
+            nat,
+            translator,
+            neighbors,
+            answers,
+            firewall,
+            mark: String::new(),
+            kept,
+            tunnel_endpoint,
+            rules: BTreeMap::new(),
+            lost_mappings: true,
+        })
     }
 
     /// Has this firewall in force, whatever is there in its place.
     pub(super) fn set_firewall(&mut self, firewall: Option<&Firewall>) -> Result<(), firewall::Error> {
+        // Also where there is to be none: the one before would come back.
+        if firewall.is_some() || self.firewall.is_some() {
+            refuse_while_pending()?;
+        }
         match firewall {
             Some(firewall) => {
-                refuse_while_pending()?;
                 self.put_firewall(firewall)?;
                 self.raise_timeouts()?;
             }
@@ -100,8 +117,7 @@ impl Kernel {
 
     /// Connection tracking forgets no connection earlier than RFC 6092 allows.
     fn raise_timeouts(&mut self) -> linux::Result<()> {
-        for (name, seconds) in TIMEOUTS {
-            let path = format!("netfilter/nf_conntrack_{name}");
+        for (path, seconds) in settings::timeouts() {
             // Not there: a kernel that does not track the protocol.
             let Ok(found) = linux::sysctl::read_global(&path) else { continue };
             if found.parse::<u32>().is_ok_and(|found| found < seconds) {
@@ -115,32 +131,57 @@ impl Kernel {
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
         let compiled = firewall::compiled(&self.with_tunnel_endpoint(firewall));
         let (mark, table) = firewall::marked(&compiled.script, firewall::UP);
-        if !has_chain(Family::Inet, TABLE, &mark)? {
+        if !has_chain(Family::Inet, TABLE, &mark)? || !self.is_whole(Family::Inet, TABLE)? {
             self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
+            self.made(Family::Inet, TABLE)?;
+            self.lost_mappings = true;
         }
+        self.mark = mark;
         Ok(())
     }
 
-    /// Puts tables back that somebody has taken away, as a firewall of others does that is started anew. Which these
-    /// were.
+    fn made(&mut self, family: Family, table: &'static str) -> linux::Result<()> {
+        self.rules.insert(table, count_rules(family, table)?);
+        Ok(())
+    }
+
+    /// Whether a table is there, and nobody has taken a rule of it away since it was made.
+    fn is_whole(&self, family: Family, table: &str) -> linux::Result<bool> {
+        Ok(count_rules(family, table)? >= self.rules.get(table).copied().unwrap_or(0).max(1))
+    }
+
+    /// Puts tables back that somebody has taken away, or rules of, as a firewall of others does that is started anew. Which
+    /// these were.
     pub(super) fn restore_tables(&mut self) -> Result<Vec<&'static str>, firewall::Error> {
         let mut restored = Vec::new();
-        if !has_table(Family::Inet, TABLE)?
-            && let Some(firewall) = self.firewall.clone()
+        // First: nothing else guards it where the firewall cannot be had.
+        if let Some(script) = &self.translator
+            && !self.is_whole(Family::Inet, nat64::TABLE)?
+        {
+            self.journal.set_table("inet", nat64::TABLE, script)?;
+            self.made(Family::Inet, nat64::TABLE)?;
+            restored.push(nat64::TABLE);
+        }
+        // Another one, which somebody has applied, stays until a reload.
+        if let Some(firewall) = self.firewall.clone()
+            && !self.is_whole(Family::Inet, TABLE)?
+            && (count_rules(Family::Inet, TABLE)? == 0 || has_chain(Family::Inet, TABLE, &self.mark)?)
         {
             self.put_firewall(&firewall)?;
             restored.push(TABLE);
         }
         if let Some(script) = &self.nat
-            && !has_table(Family::Ip, nat::TABLE)?
+            && !self.is_whole(Family::Ip, nat::TABLE)?
         {
             self.journal.set_table("ip", nat::TABLE, script)?;
+            self.made(Family::Ip, nat::TABLE)?;
+            self.lost_mappings = true;
             restored.push(nat::TABLE);
         }
-        if self.neighbors.is_some() && !has_table(Family::Ip6, NEIGHBORS_TABLE)? {
+        if self.neighbors.is_some() && !self.is_whole(Family::Ip6, neighbors::TABLE)? {
             // Made anew with the plan, for whoever is there by now.
             self.neighbors = None;
-            restored.push(NEIGHBORS_TABLE);
+            restored.push(neighbors::TABLE);
         }
         Ok(restored)
     }
@@ -168,34 +209,17 @@ impl Kernel {
     pub(super) fn prepare(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
         // First: a file without a router takes away what the one before it had.
         self.translate(site, links)?;
-        if *site == Site::default() {
-            return Ok(());
+        self.guard_translator(site, links)?;
+        for (path, value) in settings::wanted(site) {
+            self.set_if_there(&path, value)?;
+        }
+        for version in settings::forwarded(site) {
+            self.journal.forward(version, links.iter().map(|link| link.name.as_str()))?;
+        }
+        for path in settings::forwarding(site) {
+            self.set_if_there(&path, "1")?;
         }
         let is_there = |interface: &str| index_of(links, interface).is_some();
-        for uplink in site.uplinks.iter().filter(|uplink| is_there(&uplink.interface)) {
-            let listens = uplink.router == RouterFrom::Advertisements;
-            // A router listens only where it is told to. The default route is ours to choose; so are prefixes, of which the
-            // kernel would take as many as anybody advertises.
-            let settings = [("accept_ra", if listens { "2" } else { "0" }), ("accept_redirects", "0")];
-            let ours = ["accept_ra_defrtr", "accept_ra_pinfo"].map(|name| (name, "0"));
-            for (name, value) in settings.into_iter().chain(ours) {
-                self.journal.set_parameter(&uplink.interface, name, value)?;
-            }
-            const ROUTES: &str = "accept_ra_rt_info_max_plen";
-            // Not there: a kernel that takes no routes (RFC 4191).
-            if linux::sysctl::read(&uplink.interface, ROUTES).is_ok() {
-                self.journal.set_parameter(&uplink.interface, ROUTES, "0")?;
-            }
-        }
-        for network in site.networks.iter().filter(|network| is_there(&network.interface)) {
-            for name in ["accept_ra", "accept_redirects"] {
-                self.journal.set_parameter(&network.interface, name, "0")?;
-            }
-        }
-        self.journal.set_global("ipv6/conf/all/forwarding", "1")?;
-        if site.networks.iter().any(|network| network.ipv4.is_some()) || !site.forwards.is_empty() {
-            self.journal.set_global("ipv4/ip_forward", "1")?;
-        }
         // Clients are reached by another uplink now and then.
         for (_, uplink) in nat::answering(site).into_iter().filter(|(_, uplink)| is_there(&uplink.interface))
         {
@@ -204,24 +228,77 @@ impl Kernel {
         Ok(())
     }
 
+    fn set_if_there(&mut self, path: &str, value: &str) -> linux::Result<()> {
+        if linux::sysctl::read_global(path).is_ok() { self.journal.set_global(path, value) } else { Ok(()) }
+    }
+
+    /// Has settings be again what they were that this site does not change, and another one did. Whether there were some.
+    pub(super) fn release_settings(&mut self, site: &Site) -> linux::Result<bool> {
+        let changed = settings::changed(site, self.firewall.is_some());
+        let is_ours = |step: &Step| step.setting().is_none_or(|path| changed.contains(&path));
+        let unwanted: Vec<Step> =
+            self.journal.done().iter().rev().filter(|step| !is_ours(step)).cloned().collect();
+        for step in &unwanted {
+            self.journal.undo_step(&mut self.netlink, step)?;
+        }
+        Ok(!unwanted.is_empty())
+    }
+
     fn translate(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
         let wanted = nat::script(site, &self.uplinks_now(site, links)?);
         if wanted == self.nat {
             return Ok(());
         }
         match &wanted {
-            Some(script) => self.journal.set_table("ip", nat::TABLE, script)?,
+            Some(script) => {
+                self.journal.set_table("ip", nat::TABLE, script)?;
+                self.made(Family::Ip, nat::TABLE)?;
+            }
             None => self.journal.delete_table(&mut self.netlink, "ip", nat::TABLE)?,
         }
         self.nat = wanted;
+        self.lost_mappings = true;
         Ok(())
     }
 
-    /// What the uplinks are now that something is forwarded from; of the others nothing is told.
+    /// Has these ports open that hosts have asked for, and no others, in one step.
+    pub(super) fn put_mappings<'m>(
+        &self,
+        site: &Site,
+        mappings: impl Iterator<Item = (&'m Internal, &'m Mapping)>,
+        now: Instant,
+    ) -> linux::Result<()> {
+        let filters = self.firewall.as_ref().is_some_and(|firewall| firewall.policy.settings().port_mapping);
+        let script = nat::mapped(mappings, (site.maps_ports() && self.nat.is_some(), filters), now);
+        if script.is_empty() { Ok(()) } else { linux::nft::apply(&script) }
+    }
+
+    /// Whether a table is another one than when this was last asked.
+    pub(super) fn has_lost_mappings(&mut self) -> bool {
+        std::mem::take(&mut self.lost_mappings)
+    }
+
+    fn guard_translator(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
+        let wanted = nat64::script(site, links);
+        if wanted == self.translator {
+            return Ok(());
+        }
+        match &wanted {
+            Some(script) => {
+                self.journal.set_table("inet", nat64::TABLE, script)?;
+                self.made(Family::Inet, nat64::TABLE)?;
+            }
+            None => self.journal.delete_table(&mut self.netlink, "inet", nat64::TABLE)?,
+        }
+        self.translator = wanted;
+        Ok(())
+    }
+
+    /// What the uplinks are now that hosts inside are reached by; of the others nothing is told.
     pub(super) fn uplinks_now(&mut self, site: &Site, links: &[Link]) -> linux::Result<Vec<nat::InKernel>> {
         let mut now = Vec::new();
         for uplink in &site.uplinks {
-            let is_used = site.forwards.iter().any(|forward| nat::is_through(forward, uplink));
+            let is_used = site.is_entered_by(uplink);
             let index = index_of(links, &uplink.interface).filter(|_| is_used);
             let found = index.map(|index| ipv4_addresses(&mut self.netlink, index)).transpose()?;
             let addresses = found.unwrap_or_default().into_iter().map(|net| net.addr()).collect();
@@ -233,28 +310,23 @@ impl Kernel {
     /// Has neighbors of networks that nobody has heard of looked for only so often, while the packets for them come from
     /// outside.
     fn guard_neighbors(&mut self, site: &Site, links: &[Link]) -> linux::Result<()> {
-        let wanted = neighbor_guard(site);
+        let inner = neighbors::looked_for(site, links);
+        let mut known = Vec::new();
+        for link in &inner {
+            known.extend(self.netlink.neighbors(link.index)?);
+        }
+        let wanted = neighbors::script(site, &inner, &neighbors::fixed(&known));
         if wanted == self.neighbors {
             return Ok(());
         }
         match &wanted {
             Some(script) => {
-                let mut script = script.clone();
-                for network in &site.networks {
-                    let Some(index) = index_of(links, &network.interface) else { continue };
-                    // Whoever is known already is known from the start.
-                    for neighbor in self.netlink.neighbors(index)? {
-                        if let (IpAddr::V6(address), true) = (neighbor.address, neighbor.usable)
-                            && !address.is_multicast()
-                            && !address.is_unicast_link_local()
-                        {
-                            script += &format!("add element ip6 {NEIGHBORS_TABLE} heard {{ {address} }}\n");
-                        }
-                    }
-                }
-                self.journal.set_table("ip6", NEIGHBORS_TABLE, &script)?;
+                // Whoever is known already is known from the start.
+                let script = format!("{script}{}", neighbors::heard(known.iter()));
+                self.journal.set_table("ip6", neighbors::TABLE, &script)?;
+                self.made(Family::Ip6, neighbors::TABLE)?;
             }
-            None => self.journal.delete_table(&mut self.netlink, "ip6", NEIGHBORS_TABLE)?,
+            None => self.journal.delete_table(&mut self.netlink, "ip6", neighbors::TABLE)?,
         }
         self.neighbors = wanted;
         Ok(())
@@ -299,6 +371,11 @@ impl Kernel {
     /// Takes everything back.
     pub(super) fn close(mut self) -> linux::Result<()> {
         self.journal.undo_all(&mut self.netlink)
+    }
+
+    /// Takes back what was begun, but for the tables that an earlier run has left: a start that fails opens nothing.
+    pub(super) fn give_up(mut self) -> linux::Result<()> {
+        self.journal.undo_all_but(&mut self.netlink, |step| self.kept.contains(step))
     }
 
     fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<Problem>) {
@@ -385,26 +462,8 @@ impl Kernel {
     }
 }
 
-/// The table that guards neighbor caches, as a script of nft; none where nothing is outside or inside. A packet for an address
-/// that nobody has been heard from has the kernel ask for it, and remember that it did: a thousand of them fill its cache,
-/// and it forgets hosts that are there. Whoever answers, or asks itself, has been heard.
-fn neighbor_guard(site: &Site) -> Option<String> {
-    if site.uplinks.is_empty() || site.networks.is_empty() {
-        return None;
-    }
-    let outer = quoted(site.uplinks.iter().map(|uplink| uplink.interface.as_str()).collect());
-    let inner = quoted(site.networks.iter().map(|network| network.interface.as_str()).collect());
-    Some(format!(
-        "table ip6 {NEIGHBORS_TABLE} {{\n\
-         \tset heard {{\n\t\ttype ipv6_addr\n\t\tflags dynamic,timeout\n\t\ttimeout 1h\n\t\tsize 65535\n\t}}\n\
-         \tchain hear {{\n\t\ttype filter hook input priority filter - 10\n\t}}\n\
-         \tchain guard {{\n\t\ttype filter hook forward priority filter - 10\n\t}}\n}}\n\
-         flush table ip6 {NEIGHBORS_TABLE}\n\
-         add rule ip6 {NEIGHBORS_TABLE} hear iifname {{ {inner} }} icmpv6 type {{ nd-neighbor-solicit, nd-neighbor-advert }} \
-         ip6 saddr != {{ ::, fe80::/10 }} update @heard {{ ip6 saddr }}\n\
-         add rule ip6 {NEIGHBORS_TABLE} guard iifname {{ {outer} }} oifname {{ {inner} }} \
-         rt ip6 nexthop != fe80::/10 rt ip6 nexthop != @heard limit rate over 50/second burst 50 packets counter drop\n"
-    ))
+fn is_table(step: &Step, table: &str) -> bool {
+    matches!(step, Step::Table { name, .. } if name == table)
 }
 
 /// What the kernel refused.

@@ -1,7 +1,8 @@
 //! `sidestep up` as a router between networks: what `router` decides, over the kernel.
 //!
 //! A thread of its own hears what happens on the links, has the plan computed anew when something has changed, and the
-//! kernel made as planned ([`kernel`]). Uplinks and networks have their sockets in [`uplink`] and [`network`].
+//! kernel made as planned ([`kernel`]). Uplinks and networks have their sockets in [`uplink`] and [`network`];
+//! programs that run [`beside`] it are looked after by threads of their own.
 //!
 //! Invariants:
 //! - What is set up in the kernel is in a journal before it is there, and taken back at the end, or at the next start.
@@ -9,15 +10,20 @@
 //! - Nothing is touched that somebody else has set up.
 
 mod answers;
+mod beside;
 mod error;
 pub mod firewall;
 mod handle;
 mod kernel;
 mod link;
 mod nat;
+mod nat64;
+mod neighbors;
 mod network;
+mod port_mapping;
 mod random;
 mod router;
+mod settings;
 mod standalone;
 mod state_file;
 mod status;

@@ -1,5 +1,5 @@
 //! The table of nftables that translates IPv4: what leaves by an uplink gets its address, and what comes to a forwarded
-//! port gets the host's.
+//! or mapped port gets the host's.
 //!
 //! No address of an uplink is in the rules for what comes in from outside: the kernel is asked which ones the interface has.
 //! Hosts inside send to such an address by another interface, about which the kernel cannot be asked so; for them the
@@ -11,10 +11,13 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Instant;
 
+use router::firewall::TABLE as FIREWALL;
 use router::firewall::service::protocol_name;
 use router::forward::{Forward, Ports};
+use router::pcp::{Internal, Mapping};
 use router::site::{Site, Uplink};
 use serde_json::Value;
 
@@ -24,9 +27,9 @@ pub(crate) const TABLE: &str = "sidestep-nat";
 /// The bits of marks that say by which uplink a connection came in.
 pub(crate) const MARK_BITS: u32 = 0x00ff_ff00;
 
-/// The mark of the uplink whose interface has this index.
+/// The mark of the uplink whose interface has this index: never none, which all other packets have.
 pub(crate) const fn mark(index: u32) -> u32 {
-    (index << 8) & MARK_BITS
+    (index % 0xffff + 1) << 8
 }
 
 /// What an uplink is in the kernel now.
@@ -38,14 +41,29 @@ pub(crate) struct InKernel {
     pub(crate) addresses: Vec<Ipv4Addr>,
 }
 
-/// Uplinks of which answers must be told to leave by them, each with its place: those of forwards, where IPv4 can leave by
-/// several.
+/// Ports that hosts have asked for, and what makes these maps empty: where packets for a port go, by their sender, and which
+/// port a host's packets leave from.
+const MAPPED: (&str, &str) = (
+    "\tmap mapped {
+\t\ttype ipv4_addr . inet_service . inet_proto . inet_service : ipv4_addr . inet_service
+\t\tflags interval, timeout
+\t}
+\tmap leaves {
+\t\ttype ipv4_addr . inet_proto . inet_service : inet_service
+\t\tflags timeout
+\t}
+",
+    "flush map ip sidestep-nat mapped\nflush map ip sidestep-nat leaves\n",
+);
+
+/// Uplinks of which answers must be told to leave by them, each with its place: those that hosts are reached by, where IPv4
+/// can leave by several.
 pub(crate) fn answering(site: &Site) -> Vec<(usize, &Uplink)> {
     if site.uplinks.iter().filter(|uplink| uplink.may_carry_ipv4()).count() < 2 {
         return Vec::new();
     }
     let uplinks = site.uplinks.iter().enumerate();
-    uplinks.filter(|(_, uplink)| site.forwards.iter().any(|forward| is_through(forward, uplink))).collect()
+    uplinks.filter(|(_, uplink)| site.is_entered_by(uplink)).collect()
 }
 
 /// Whether it is reached by the uplink.
@@ -68,23 +86,30 @@ pub(crate) fn script(site: &Site, now: &[InKernel]) -> Option<String> {
     let uplinks = site.uplinks.iter().map(|uplink| uplink.interface.as_str());
     let outer = quoted(uplinks.chain(carriers.filter(|name| !is_inner(name))).collect());
     let mut chains = chain("postrouting", "nat", "postrouting priority srcnat");
-    if !site.forwards.is_empty() {
+    if !site.forwards.is_empty() || site.maps_ports() {
         chains += &chain("prerouting", "nat", "prerouting priority dstnat");
     }
     if !answering(site).is_empty() {
         chains += &chain("came-by", "filter", "forward priority mangle");
-        chains += &chain("answers", "filter", "prerouting priority mangle");
+        // Behind packet scripts, which tell what the kernel hands over to Lua by a mark that has these bits, too.
+        chains += &chain("answers", "filter", "prerouting priority mangle + 1");
     }
-    let mut text = format!(
-        "table ip {TABLE} {{\n{chains}}}\n\
-         flush table ip {TABLE}\n\
-         add rule ip {TABLE} postrouting iifname != {{ {outer} }} oifname {{ {} }} masquerade\n",
-        quoted(inner_leave_by),
-    );
+    let leaves = format!("postrouting iifname != {{ {outer} }} oifname {{ {} }}", quoted(inner_leave_by));
+    let (maps, empty) = if site.maps_ports() { MAPPED } else { ("", "") };
+    let mut text = format!("table ip {TABLE} {{\n{maps}{chains}}}\nflush table ip {TABLE}\n{empty}");
+    if site.maps_ports() {
+        // From the port that the host is reached at (RFC 6887 section 11.3).
+        let _ = writeln!(
+            text,
+            "add rule ip {TABLE} {leaves} meta l4proto {{ 6, 17 }} masquerade to :ip saddr . meta l4proto . th sport map @leaves"
+        );
+    }
+    let _ = writeln!(text, "add rule ip {TABLE} {leaves} masquerade");
     for (index, forward) in site.forwards.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write_forward(&mut text, site, now, index, forward);
     }
+    let _ = write_mapped(&mut text, site, now);
     let _ = write_hairpin(&mut text, site);
     let _ = write_answers(&mut text, site, now, &outer);
     Some(text)
@@ -102,22 +127,12 @@ fn write_forward(
     index: usize,
     forward: &Forward,
 ) -> std::fmt::Result {
-    let interfaces = forward.uplinks.iter().map(|through| through.interface.as_str()).collect();
-    let mut arrives = vec![format!("iifname {{ {} }} fib daddr . iif type local", quoted(interfaces))];
-    let through = site.uplinks.iter().zip(now).filter(|(uplink, _)| is_through(forward, uplink));
-    let own: BTreeSet<String> =
-        through.flat_map(|(_, now)| now.addresses.iter().map(ToString::to_string)).collect();
-    let inner: BTreeSet<&str> = site.networks.iter().map(|network| network.interface.as_str()).collect();
-    if !own.is_empty() && !inner.is_empty() {
-        let own: Vec<_> = own.into_iter().collect();
-        arrives.push(format!("iifname {{ {} }} ip daddr {{ {} }}", quoted(inner), own.join(", ")));
-    }
     let sources = match &forward.sources[..] {
         [] => String::new(),
         sources => format!(" ip saddr {{ {} }}", joined(sources)),
     };
     let port = forward.to_port.map(|port| format!(":{port}")).unwrap_or_default();
-    for arrives in arrives {
+    for arrives in arrives(site, now, |uplink| is_through(forward, uplink)) {
         for Ports { protocol, first, last } in &forward.ports {
             let ports = if first == last { first.to_string() } else { format!("{first}-{last}") };
             writeln!(
@@ -131,6 +146,87 @@ fn write_forward(
     Ok(())
 }
 
+/// What is for ports that hosts have asked for: behind forwards, which go first.
+fn write_mapped(text: &mut String, site: &Site, now: &[InKernel]) -> std::fmt::Result {
+    if !site.maps_ports() {
+        return Ok(());
+    }
+    for arrives in arrives(site, now, |uplink| uplink.masquerade) {
+        writeln!(
+            text,
+            "add rule ip {TABLE} prerouting {arrives} meta l4proto {{ 6, 17 }} \
+             dnat ip to ip saddr . th sport . meta l4proto . th dport map @mapped"
+        )?;
+    }
+    Ok(())
+}
+
+/// How packets come to these uplinks' addresses: from outside, and from hosts inside.
+fn arrives(site: &Site, now: &[InKernel], is_meant: impl Fn(&Uplink) -> bool) -> Vec<String> {
+    let meant: Vec<_> = site.uplinks.iter().zip(now).filter(|(uplink, _)| is_meant(uplink)).collect();
+    let interfaces = meant.iter().map(|(uplink, _)| uplink.interface.as_str()).collect();
+    let mut arrives = vec![format!("iifname {{ {} }} fib daddr . iif type local", quoted(interfaces))];
+    let own: BTreeSet<String> =
+        meant.iter().flat_map(|(_, now)| now.addresses.iter().map(ToString::to_string)).collect();
+    let inner: BTreeSet<&str> = site.networks.iter().map(|network| network.interface.as_str()).collect();
+    if !own.is_empty() && !inner.is_empty() {
+        arrives.push(format!("iifname {{ {} }} ip daddr {{ {} }}", quoted(inner), joined(own)));
+    }
+    arrives
+}
+
+/// What fills the sets of ports that hosts have asked for, in place of what was in them: those of this table, and those of the
+/// firewall. Each element has the rest of its time, so that the kernel forgets it by itself.
+pub(crate) fn mapped<'m>(
+    mappings: impl Iterator<Item = (&'m Internal, &'m Mapping)>,
+    (translates, filters): (bool, bool),
+    now: Instant,
+) -> String {
+    let [mut into, mut leaves, mut pinholes4, mut pinholes6] = [const { Vec::<String>::new() }; 4];
+    for (internal, mapping) in mappings {
+        let Internal { address, transport, port } = *internal;
+        let (protocol, external) = (transport.number(), mapping.external_port);
+        let time = format!("timeout {}s", mapping.seconds(now).max(1));
+        let everybody = if address.is_ipv4() { "0.0.0.0/0" } else { "::/0" };
+        let peers = mapping.peers.iter().map(|(net, port)| match port {
+            0 => format!("{net} . 0-65535"),
+            port => format!("{net} . {port}"),
+        });
+        let peers =
+            if mapping.peers.is_empty() { vec![format!("{everybody} . 0-65535")] } else { peers.collect() };
+        match address {
+            IpAddr::V4(_) => {
+                into.extend(
+                    peers.iter().map(|peers| {
+                        format!("{peers} . {protocol} . {external} {time} : {address} . {port}")
+                    }),
+                );
+                leaves.push(format!("{address} . {protocol} . {port} {time} : {external}"));
+                pinholes4.push(format!("{address} . {protocol} . {port} {time}"));
+            }
+            IpAddr::V6(_) => pinholes6.extend(
+                peers.iter().map(|peers| format!("{peers} . {address} . {protocol} . {port} {time}")),
+            ),
+        }
+    }
+    let mut text = String::new();
+    for (is_there, kind, table, name, elements) in [
+        (translates, "map ip", TABLE, "mapped", into),
+        (translates, "map ip", TABLE, "leaves", leaves),
+        (filters, "set inet", FIREWALL, "mapped4", pinholes4),
+        (filters, "set inet", FIREWALL, "mapped6", pinholes6),
+    ] {
+        if is_there {
+            let _ = writeln!(text, "flush {kind} {table} {name}");
+        }
+        if is_there && !elements.is_empty() {
+            let family = if kind == "map ip" { "ip" } else { "inet" };
+            let _ = writeln!(text, "add element {family} {table} {name} {{ {} }}", elements.join(", "));
+        }
+    }
+    text
+}
+
 /// A host that is asked from its own network would answer past the gateway: it sees the gateway's address.
 fn write_hairpin(text: &mut String, site: &Site) -> std::fmt::Result {
     let towards: BTreeSet<&str> = site.forwards.iter().map(|forward| forward.towards.as_str()).collect();
@@ -141,6 +237,13 @@ fn write_hairpin(text: &mut String, site: &Site) -> std::fmt::Result {
             text,
             "add rule ip {TABLE} postrouting iifname \"{interface}\" oifname \"{interface}\" ct status dnat ip daddr {{ {} }} masquerade",
             joined(hosts)
+        )?;
+    }
+    for network in site.networks.iter().filter(|network| network.port_mapping.is_some()) {
+        let interface = &network.interface;
+        writeln!(
+            text,
+            "add rule ip {TABLE} postrouting iifname \"{interface}\" oifname \"{interface}\" ct status dnat masquerade"
         )?;
     }
     Ok(())
@@ -239,6 +342,56 @@ mod tests {
     }
 
     #[test]
+    fn ports_that_hosts_have_opened_are_elements_with_a_time() {
+        use router::pcp::Transport;
+        use std::time::Duration;
+        let now = Instant::now();
+        let internal = |address: &str| Internal {
+            address: address.parse().unwrap(),
+            transport: Transport::Tcp,
+            port: 5_000,
+        };
+        let mapping = |peers: &[(&str, u16)]| Mapping {
+            network: "lan".to_owned(),
+            external_port: 6_000,
+            nonce: None,
+            peers: peers.iter().map(|(net, port)| (net.parse().unwrap(), *port)).collect(),
+            until: now + Duration::from_secs(60),
+        };
+        let all = [
+            (internal("192.168.1.5"), mapping(&[])),
+            (internal("192.168.1.7"), mapping(&[("198.51.100.0/24", 0), ("203.0.113.9/32", 7)])),
+            (internal("2001:db8::5"), mapping(&[])),
+        ];
+        let script =
+            |is_there| mapped(all.iter().map(|(internal, mapping)| (internal, mapping)), is_there, now);
+        let whole = script((true, true));
+        for expected in [
+            "flush map ip sidestep-nat mapped\nadd element ip sidestep-nat mapped { \
+             0.0.0.0/0 . 0-65535 . 6 . 6000 timeout 60s : 192.168.1.5 . 5000, \
+             198.51.100.0/24 . 0-65535 . 6 . 6000 timeout 60s : 192.168.1.7 . 5000, \
+             203.0.113.9/32 . 7 . 6 . 6000 timeout 60s : 192.168.1.7 . 5000 }",
+            "add element ip sidestep-nat leaves { 192.168.1.5 . 6 . 5000 timeout 60s : 6000, ",
+            "add element inet sidestep-firewall mapped4 { 192.168.1.5 . 6 . 5000 timeout 60s, ",
+            "mapped6 { ::/0 . 0-65535 . 2001:db8::5 . 6 . 5000 timeout 60s }",
+        ] {
+            assert!(whole.contains(expected), "{expected}: {whole}");
+        }
+        assert!(script((false, false)).is_empty());
+        let none = mapped([].into_iter(), (true, false), now);
+        assert_eq!(none, "flush map ip sidestep-nat mapped\nflush map ip sidestep-nat leaves\n");
+    }
+
+    #[test]
+    fn no_uplink_has_the_mark_of_packets_that_have_none() {
+        for index in [1, 2, 0xfffe, 0xffff, 0x1_0000, 0x2_0000, u32::MAX] {
+            let mark = mark(index);
+            assert!(mark != 0 && mark & MARK_BITS == mark, "{index}: {mark:#x}");
+        }
+        assert_ne!(mark(1), mark(2));
+    }
+
+    #[test]
     fn an_uplink_without_an_address_is_reached_from_outside_alone() {
         let mut site = site(&["fibre"]);
         let network = router::site::Network {
@@ -249,6 +402,9 @@ mod tests {
             prefixes: Vec::new(),
             ipv4: None,
             advertise: None,
+            resolves: false,
+            dhcp: None,
+            port_mapping: None,
         };
         site.networks.push(network);
         let with = |addresses| script(&site, &[InKernel { index: Some(3), addresses }]).expect("a table");

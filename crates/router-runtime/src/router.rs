@@ -8,20 +8,24 @@ use ipnet::Ipv6Net;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
+use router::delegated_prefix;
+use router::firewall::{Packet, WordsError};
 use router::plan::{Plan, plan};
 use router::site::{Site, Uplink};
 use tracing::warn;
 
-use config::RouterConfig;
+use config::{Firewall, RouterConfig};
 use control::{Call, Reply, Request};
 
+use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
 use crate::kernel::{Kernel, Problem};
+use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
 use crate::traffic;
-use crate::{kernel, nat, network, transition, uplink};
+use crate::{kernel, nat, nat64, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
 const LOOK: Duration = Duration::from_secs(10);
@@ -48,10 +52,16 @@ pub(super) struct Router {
     pub(super) uplinks: Vec<uplink::Interface>,
     /// Those of the uplinks that are tunnels.
     pub(super) tunnels: Vec<transition::Interface>,
+    /// Between IPv6 and IPv4.
+    pub(super) translator: Option<nat64::Interface>,
     pub(super) networks: Vec<network::Interface>,
     /// What a configuration that is being taken has no more: until it is in force the one from before may be wanted again.
     retired: Retired,
     pub(super) plan: Plan,
+    /// What answers hosts that ask for addresses and names.
+    pub(super) dnsmasqs: Dnsmasqs,
+    /// Ports that hosts ask for.
+    pub(super) port_mapping: PortMapping,
     /// What could not be done, or not be had; each is logged once.
     pub(super) problems: Vec<String>,
     state_file: StateFile,
@@ -92,9 +102,11 @@ impl Router {
         waker: &Waker,
     ) -> Result<Self, Error> {
         let monitor = Monitor::open()?;
-        let mut kernel = Kernel::open(journal)?;
-        let links = kernel.netlink.links()?;
+        // Before anything is touched that an earlier run has left.
+        let links = Netlink::open()?.links()?;
         check(&config.site, &links)?;
+        let kernel = Kernel::open(journal)?;
+        let dnsmasqs = Dnsmasqs::new(journal, &state);
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
@@ -107,9 +119,12 @@ impl Router {
             links,
             uplinks: Vec::new(),
             tunnels: Vec::new(),
+            translator: None,
             networks: Vec::new(),
             retired: Retired::default(),
             plan: Plan::default(),
+            dnsmasqs,
+            port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
             problems: Vec::new(),
             uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
             state_file,
@@ -135,7 +150,7 @@ impl Router {
                 Ok(router)
             }
             Err(error) => {
-                router.kernel.close()?;
+                router.kernel.give_up()?;
                 Err(error)
             }
         }
@@ -148,7 +163,12 @@ impl Router {
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
         self.make_tunnels(&site)?;
+        // The table that guards the translator goes after it, and comes before it.
+        if self.translator.as_ref().is_some_and(|translator| !translator.is_of(&site)) {
+            self.end_translator();
+        }
         self.kernel.prepare(&site, &self.links)?;
+        self.make_translator(&site)?;
         // What stays the same goes on as it is, with all that it has heard.
         let Retired { mut uplinks, mut networks } = std::mem::take(&mut self.retired);
         uplinks.append(&mut self.uplinks);
@@ -247,7 +267,31 @@ impl Router {
         Ok(())
     }
 
-    pub(super) fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) {
+    /// Has the translator's device there, if there is to be one.
+    fn make_translator(&mut self, site: &Site) -> Result<(), Error> {
+        let Some(nat64) = &site.nat64 else { return Ok(()) };
+        let netlink = &mut self.kernel.netlink;
+        if let Some(translator) = &mut self.translator {
+            translator.follow(site, &self.links, netlink)?;
+            return Ok(());
+        }
+        let mtu = nat64::ipv4_mtu(site, &self.links);
+        let secret = random::secret(&self.uuid);
+        let token = self.next_token;
+        self.translator = Some(nat64::Interface::open(nat64, mtu, secret, &self.poller, netlink, token)?);
+        self.next_token += 1;
+        self.links = self.kernel.netlink.links()?;
+        Ok(())
+    }
+
+    fn end_translator(&mut self) {
+        if let Some(translator) = self.translator.take() {
+            translator.close(&self.poller);
+        }
+    }
+
+    /// Until it is told to stop.
+    pub(super) fn run(&mut self, waker: &Waker, commands: &Receiver<Command>) -> linux::Result<()> {
         let mut events = Events::with_capacity(64);
         loop {
             let now = Instant::now();
@@ -255,11 +299,9 @@ impl Router {
             let interfaces = interfaces.chain(self.networks.iter().filter_map(network::Interface::deadline));
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
+            let interfaces = interfaces.chain(self.port_mapping.deadline());
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
-            if let Err(error) = self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now))) {
-                warn!("{error}");
-                return;
-            }
+            self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
             for event in events.iter() {
                 match event.token {
@@ -270,7 +312,7 @@ impl Router {
             }
             for command in commands.try_iter() {
                 match command {
-                    Command::Stop => return,
+                    Command::Stop => return Ok(()),
                     Command::Reload(config, answer) => drop(answer.send(self.reload(*config))),
                     Command::Call(call) => self.answer(call, now),
                 }
@@ -281,8 +323,10 @@ impl Router {
             for interface in &mut self.tunnels {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
+            let mut looks = false;
             if self.changed || now >= self.next_look {
-                if now >= self.next_look {
+                looks = now >= self.next_look;
+                if looks {
                     self.look_after_tables();
                     // What else decides where packets go, such as settings, is not announced.
                     self.follow_routes(|_| true);
@@ -291,8 +335,11 @@ impl Router {
                 self.changed = false;
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
+                problems.extend(self.follow_hosts());
+                problems.extend(self.follow_port_mapping(now));
                 self.log_problems(problems, now);
             }
+            self.map_ports(looks, now);
             for interface in &mut self.networks {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
@@ -304,12 +351,15 @@ impl Router {
         for interface in &mut self.uplinks {
             interface.learn_identifier(&mut self.kernel.netlink);
         }
+        let mut states: Vec<_> = self.uplinks.iter_mut().map(|interface| &mut interface.state).collect();
+        let refused = delegated_prefix::sort_out(&self.site, &mut states);
         let states: Vec<_> = self.uplinks.iter().map(|interface| &interface.state).collect();
         let known = self.networks.iter().map(|interface| (&interface.network, interface.known_prefixes()));
         let formerly: Vec<_> = known
             .flat_map(|(network, known)| known.into_iter().map(|prefix| (network.interface.as_str(), prefix)))
             .collect();
         self.plan = plan(&self.site, &states, &formerly, now);
+        self.plan.problems.extend(refused);
         let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
@@ -320,6 +370,53 @@ impl Router {
         }
         self.remember();
         problems
+    }
+
+    /// Has hosts that ask for addresses and names answered as it is now. Only once a configuration is in force: one that is
+    /// refused changes nothing for them.
+    fn follow_hosts(&mut self) -> Vec<String> {
+        let working = self.uplinks.iter().filter(|interface| interface.state.works());
+        let announced = working.flat_map(|interface| {
+            let servers = interface.state.dns_servers().into_iter();
+            servers.map(|server| (server, interface.uplink.interface.as_str()))
+        });
+        let around = Surroundings {
+            policy: self.kernel.firewall().map(|firewall| &firewall.policy),
+            links: &self.links,
+            addresses: &self.plan.addresses,
+            announced: announced.collect(),
+        };
+        self.dnsmasqs.follow(&self.site, &around)
+    }
+
+    /// Has hosts be able to ask for ports as the configuration and the links are now.
+    fn follow_port_mapping(&mut self, now: Instant) -> Vec<String> {
+        let mut external = None;
+        let mut problems = Vec::new();
+        if self.site.maps_ports() {
+            match self.kernel.uplinks_now(&self.site, &self.links) {
+                Ok(found) => {
+                    let uplinks =
+                        self.uplinks.iter().zip(found).filter(|(interface, _)| interface.uplink.masquerade);
+                    let with_address = uplinks.filter_map(|(interface, found)| {
+                        Some((!interface.state.works(), *found.addresses.first()?))
+                    });
+                    external = with_address.min_by_key(|(fails, _)| *fails).map(|(_, address)| address);
+                }
+                Err(error) => problems.push(error.to_string()),
+            }
+        }
+        let policy = self.kernel.firewall().map(|firewall| &firewall.policy);
+        let (site, links) = (&self.site, &self.links);
+        problems.extend(self.port_mapping.follow(site, policy, links, external, &self.poller, now));
+        problems
+    }
+
+    /// Does what hosts have asked for. `looks`: what somebody has taken away is put back.
+    fn map_ports(&mut self, looks: bool, now: Instant) {
+        let has_any = self.port_mapping.mappings().next().is_some();
+        let has_lost = self.kernel.has_lost_mappings() || (looks && has_any);
+        self.port_mapping.handle(&self.kernel, &self.site, &self.plan, has_lost, now);
     }
 
     /// Has the tunnel hop in the prefix that is planned, once the firewall lets in what comes there.
@@ -347,7 +444,10 @@ impl Router {
             problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
             self.set_links(now);
         }
-        problems.extend(self.kernel.prepare(&site, &self.links).err().map(|error| error.to_string()));
+        // Nothing is translated anew that is not guarded.
+        let prepared = self.kernel.prepare(&site, &self.links).map_err(Error::from);
+        let prepared = prepared.and_then(|()| self.make_translator(&site));
+        problems.extend(prepared.err().map(|error| error.to_string()));
         problems
     }
 
@@ -357,13 +457,13 @@ impl Router {
                 for table in restored {
                     warn!(
                         event = "rules_restored",
-                        table, "the table {table} had disappeared and was restored"
+                        table, "the table {table}, or a rule of it, had disappeared and was restored"
                     );
                 }
             }
             Err(error) => warn!(
                 event = "rules_lost",
-                "a table of nftables has disappeared and cannot be restored: {error}"
+                "a table of nftables, or a rule of one, has disappeared and cannot be restored: {error}"
             ),
         }
     }
@@ -415,7 +515,9 @@ impl Router {
                 });
                 // A DHCP client has set the router of an uplink.
                 self.changed |= changes.contains(&Change::Route) && !nat::answering(&self.site).is_empty();
-                changes.retain(|change| !matches!(change, Change::Route | Change::Neighbor(_)));
+                changes.retain(|change| {
+                    !matches!(change, Change::Route | Change::RouteGone(_) | Change::Neighbor(_))
+                });
                 if changes.is_empty() {
                     return;
                 }
@@ -482,8 +584,17 @@ impl Router {
                 self.kernel.end_tunnel(interface, &self.poller);
                 self.changed = true;
             }
+        } else if let Some(translator) = self.translator.as_mut().filter(|translator| translator.owns(token))
+        {
+            translator.handle_readable();
+            if translator.is_gone() {
+                self.end_translator();
+                self.changed = true;
+            }
         } else if let Some(interface) = self.networks.iter_mut().find(|interface| interface.owns(token)) {
             self.changed |= interface.handle_readable(now);
+        } else if self.port_mapping.owns(token) {
+            self.port_mapping.handle_readable(token);
         }
     }
 
@@ -509,6 +620,11 @@ impl Router {
                 Err(why)
             }
         };
+        match self.kernel.release_settings(&self.site) {
+            // What is still wanted may have changed along.
+            Ok(released) => self.changed |= released,
+            Err(error) => warn!("not everything could be restored: {error}"),
+        }
         self.close_retired();
         result
     }
@@ -538,7 +654,7 @@ impl Router {
             }
             Request::Events { after } => Reply::of(&events::since(after)),
             Request::Explain { ref packet } => match self.kernel.firewall_in_force() {
-                Some(firewall) => match explain(&firewall, &self.file, packet) {
+                Some(firewall) => match self.explain(&firewall, packet) {
                     Ok(document) => Reply::Ok(document),
                     Err(error) => Reply::Error(error.to_string()),
                 },
@@ -556,6 +672,19 @@ impl Router {
             Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
         };
         call.answer(reply);
+    }
+
+    /// What becomes of a packet now: with hosts' names, and ports that they have asked for.
+    fn explain(&self, firewall: &Firewall, packet: &str) -> Result<serde_json::Value, WordsError> {
+        let translate = |packet: &mut Packet| {
+            self.port_mapping.translate(&self.site, &firewall.policy, packet);
+        };
+        explain(firewall, &self.file, &self.with_addresses(packet), translate)
+    }
+
+    /// Words of a packet with addresses in the place of hosts' names.
+    fn with_addresses(&self, words: &str) -> String {
+        router::firewall::with_addresses(words, |name| self.dnsmasqs.named(&self.site, name))
     }
 
     /// Whom to ask for what this thread does not know.
@@ -577,12 +706,14 @@ impl Router {
     pub(super) fn end(mut self) {
         let now = Instant::now();
         self.remember();
+        self.dnsmasqs.end_all();
         for interface in &mut self.networks {
             interface.cease(&mut self.kernel.netlink, now);
         }
         for interface in std::mem::take(&mut self.tunnels) {
             self.kernel.end_tunnel(interface, &self.poller);
         }
+        self.end_translator();
         if let Err(error) = self.kernel.close() {
             warn!("not everything could be restored: {error}");
         }
@@ -592,16 +723,17 @@ impl Router {
     }
 }
 
-/// What `up` refuses on this machine as it is now: interfaces that are not there.
+/// What `up` refuses on this machine as it is now: interfaces and programs that are not there.
 ///
 /// # Errors
-/// The first such interface, or where the kernel cannot be asked.
+/// The first of these, or where the kernel cannot be asked.
 pub fn refuse(config: &RouterConfig) -> Result<(), Error> {
     check(&config.site, &Netlink::open()?.links()?)
 }
 
-/// Every interface that is named is there.
+/// Every interface that is named is there, and every program.
 fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
+    dnsmasq::refuse(site)?;
     let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
     let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
     let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));

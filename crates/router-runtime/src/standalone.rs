@@ -1,4 +1,5 @@
-//! A gateway without a tunnel: the program's main thread, which reads the configuration again when it is asked to.
+//! A gateway without a tunnel: the program's main thread, which reads the configuration again when it is asked to, and looks
+//! after the process of packet scripts.
 
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::channel;
@@ -6,12 +7,13 @@ use std::time::Duration;
 
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
 use linux::process::{self, Capability};
+use script_host::supervisor::Scripts;
 use tracing::{info, warn};
 
 use super::{Error, RouterThread, Unconfirmed};
 use crate::unconfirmed::taken_back;
-use config::RouterConfig;
 use config::run::RunOptions;
+use config::{Configured, RouterConfig};
 use control::{Reply, Request};
 
 const SIGNALS: u64 = 0;
@@ -27,11 +29,25 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
     let (send, calls) = channel();
     let waker = Waker::new()?;
     let called = waker.clone();
-    let running = RouterThread::start(options, gateway, None, move |call| {
+    let mut wanted = gateway.scripts.clone();
+    let (tell, ended) = channel();
+    let tells = waker.clone();
+    let reload_asked = move |call| {
         let _ = send.send(call);
         called.wake();
+    };
+    let running = RouterThread::start(options, gateway, None, reload_asked, move || {
+        let _ = tell.send(());
+        tells.wake();
     })?;
-    process::keep_capabilities(&[Capability::CAP_NET_ADMIN])?;
+    // The script host is a child, which needs all of them. A script may be one of another configuration.
+    process::keep_capabilities(&[
+        Capability::CAP_NET_ADMIN,
+        Capability::CAP_NET_RAW,
+        Capability::CAP_BPF,
+        Capability::CAP_PERFMON,
+    ])?;
+    let scripts = Scripts::start(&wanted)?;
     start_hook(options)?;
     let poller = Poller::new()?;
     poller.add(&signals, SIGNALS, Interest::Readable)?;
@@ -43,28 +59,38 @@ pub fn run(options: &RunOptions, signals: Signals, gateway: RouterConfig) -> Res
     let result = loop {
         poller.wait(&mut events, unconfirmed.left())?;
         waker.drain();
+        if ended.try_recv().is_ok() {
+            break Err(Error::Ended);
+        }
         for call in calls.try_iter() {
-            let reply = match call.request {
-                Request::Reload { confirm_ms } => {
-                    let confirm = confirm_ms.map(|ms| Duration::from_millis(ms.into()));
-                    match reload(options, &running, confirm, &mut unconfirmed) {
-                        Ok(()) => Reply::Ok(serde_json::Value::Null),
-                        Err(why) => Reply::Error(why.to_string()),
-                    }
-                }
+            let Request::Reload { confirm_ms } = call.request else {
                 // The server hands over nothing else.
-                _ => unconfirmed.confirm(),
+                call.answer(unconfirmed.confirm());
+                continue;
             };
-            call.answer(reply);
+            let confirm = confirm_ms.map(|ms| Duration::from_millis(ms.into()));
+            match reload(options, &running, confirm, &mut unconfirmed, &mut wanted) {
+                Ok(()) => scripts.apply(&wanted, Some(call)),
+                Err(why) => call.answer(Reply::Error(why.to_string())),
+            }
         }
         match signals.read()? {
             Some(Signal::Stop) => break Ok(()),
-            Some(Signal::Reload) => drop(reload(options, &running, None, &mut unconfirmed)),
+            Some(Signal::Reload) => {
+                let reloaded = reload(options, &running, None, &mut unconfirmed, &mut wanted);
+                if reloaded.is_ok() {
+                    scripts.apply(&wanted, None);
+                }
+            }
             None => {}
         }
         match unconfirmed.expired() {
-            Some(Some(before)) => match running.handle().reload(before) {
-                Ok(_) => warn!(event = "taken_back", "{}", taken_back(&options.file)),
+            Some(Some((before, scripts_before))) => match running.handle().reload(before) {
+                Ok(_) => {
+                    warn!(event = "taken_back", "{}", taken_back(&options.file));
+                    wanted = scripts_before;
+                    scripts.apply(&wanted, None);
+                }
                 Err(why) => {
                     warn!("nobody has confirmed the configuration, but it cannot be taken back: {why}");
                 }
@@ -98,18 +124,24 @@ pub fn start_hook(options: &RunOptions) -> std::io::Result<()> {
     options.on_event.as_deref().map_or(Ok(()), events::start_hook)
 }
 
-/// Reads the configuration again, and tells the log and the caller what came of it.
+/// Reads the configuration again, and tells the log and the caller what came of it. `wanted`: its scripts, which are not yet
+/// loaded.
 fn reload(
     options: &RunOptions,
     running: &RouterThread,
     confirm: Option<Duration>,
-    unconfirmed: &mut Unconfirmed<Box<RouterConfig>>,
+    unconfirmed: &mut Unconfirmed<(Box<RouterConfig>, Vec<Configured>)>,
+    wanted: &mut Vec<Configured>,
 ) -> Result<(), Error> {
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
     let result = if unconfirmed.waits() {
         Err(Error::Unconfirmed)
     } else {
-        load(options).and_then(|gateway| running.handle().reload(Box::new(gateway)))
+        load(options).and_then(|gateway| {
+            let scripts = gateway.scripts.clone();
+            let before = running.handle().reload(Box::new(gateway))?;
+            Ok((before, std::mem::replace(wanted, scripts)))
+        })
     };
     let result = result.map(|before| unconfirmed.changed(confirm, before));
     match &result {

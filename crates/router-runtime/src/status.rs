@@ -1,16 +1,19 @@
 //! What a router says about itself: [`control::router_status`], filled.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use control::router_status::{
-    Address, Forward, Neighbor, Network, Prefix, Rogue, Route, Status, Tunnel, Uplink, Wait,
+    Address, Forward, Nat64, Neighbor, Network, PortMapping, Prefix, Rogue, Route, Status, Tunnel, Uplink,
+    Wait,
 };
 use ipnet::Ipv6Net;
 use router::firewall::service::Service;
 use router::lifetime::Lifetime;
+use router::pcp::{Internal, Mapping};
 
 use super::router::Router;
-use super::{nat, network, transition, uplink};
+use super::{nat, nat64, network, transition, uplink};
 
 impl Router {
     /// The status now.
@@ -38,13 +41,15 @@ impl Router {
                     uplink(interface, self.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink)), now)
                 })
                 .collect(),
-            networks: self.networks.iter().map(|interface| network(interface, now)).collect(),
+            networks: self.networks.iter().map(|interface| network(self, interface, now)).collect(),
             addresses: addresses.collect(),
             routes: routes.collect(),
+            nat64: translator(self),
             hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),
             forwards: forwards(self),
+            port_mappings: port_mappings(self, now),
             // The kernel and the tunnel tell the rest: see `traffic`.
             firewall: None,
             connections: 0,
@@ -95,7 +100,23 @@ fn tunnel(interface: &transition::Interface) -> Tunnel {
     }
 }
 
-fn network(interface: &network::Interface, now: Instant) -> Network {
+fn translator(router: &Router) -> Option<Nat64> {
+    let configured = router.site.nat64.as_ref()?;
+    let counts = router.translator.as_ref().map(nat64::Interface::counts).unwrap_or_default();
+    Some(Nat64 {
+        prefix: configured.prefix,
+        pool: configured.pool,
+        hosts: counts.hosts,
+        works: router.translator.is_some(),
+        to_ipv4_packets: counts.to_ipv4_packets,
+        to_ipv4_bytes: counts.to_ipv4_bytes,
+        to_ipv6_packets: counts.to_ipv6_packets,
+        to_ipv6_bytes: counts.to_ipv6_bytes,
+        drops: nat64::refused(&counts).map(|(name, count)| (name.to_owned(), count)).collect(),
+    })
+}
+
+fn network(router: &Router, interface: &network::Interface, now: Instant) -> Network {
     let offer = interface.offer();
     let prefixes = offer.iter().flat_map(|offer| &offer.prefixes);
     let prefixes = prefixes.map(|offered| prefix(offered.prefix, offered.preferred, offered.valid, now));
@@ -118,6 +139,11 @@ fn network(interface: &network::Interface, now: Instant) -> Network {
         advertisements_sent: interface.sent,
         solicitations_received: interface.solicited,
         rogue_routers: rogues.collect(),
+        dnsmasq: router.dnsmasqs.status(&router.site, &interface.network),
+        port_mappings: interface.network.port_mapping.map(|_| {
+            let own = router.port_mapping.mappings().filter(|(_, of)| of.network == interface.network.name);
+            own.count() as u64
+        }),
     }
 }
 
@@ -138,6 +164,33 @@ fn forwards(router: &mut Router) -> Vec<Forward> {
         }
     };
     router.site.forwards.iter().map(forward).collect()
+}
+
+/// What hosts have asked for.
+fn port_mappings(router: &Router, now: Instant) -> Vec<PortMapping> {
+    let external = router.port_mapping.external();
+    let mapping = |(internal, mapping): (&Internal, &Mapping)| PortMapping {
+        network: mapping.network.clone(),
+        protocol: internal.transport.to_string(),
+        address: internal.address,
+        port: internal.port,
+        external_address: match internal.address {
+            IpAddr::V4(_) => external.map(IpAddr::V4),
+            own => Some(own),
+        },
+        external_port: mapping.external_port,
+        from: mapping
+            .peers
+            .iter()
+            .map(|(net, port)| match port {
+                0 => net.to_string(),
+                port => format!("{net} port {port}"),
+            })
+            .collect(),
+        asked_by: if mapping.nonce.is_some() { "PCP" } else { "NAT-PMP" }.to_owned(),
+        seconds: mapping.seconds(now).into(),
+    };
+    router.port_mapping.mappings().map(mapping).collect()
 }
 
 /// Who is on the inner links, as far as the kernel knows.

@@ -377,7 +377,7 @@ impl Interface {
         let before = self.state.domain_route();
         self.state.set_domain_route(end.domain_route());
         let Some(prefix) =
-            end.delegated().filter(|prefix| self.state.prefixes().all(|leased| leased.prefix != *prefix))
+            end.delegated().filter(|prefix| self.state.leased_prefixes().all(|leased| leased != *prefix))
         else {
             return before != end.domain_route();
         };

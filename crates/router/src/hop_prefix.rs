@@ -99,6 +99,9 @@ mod tests {
             prefixes: vec![net("fd00:1::/64")],
             ipv4: None,
             advertise: None,
+            resolves: false,
+            dhcp: None,
+            port_mapping: None,
         };
         let hops = Some(Hops { uplink: "fibre".into(), number, on_link: false });
         let networks = subnets.iter().map(network).collect();

@@ -10,12 +10,16 @@
 //! | module | subject |
 //! |---|---|
 //! | [`advertise`] | what a router advertises on a link, and when |
+//! | [`delegated_prefix`] | which delegated prefixes are believed |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
 //! | [`forward`] | ports of an uplink that lead to a host inside |
+//! | [`hosts`] | addresses and names that hosts ask the gateway for |
 //! | `hop_prefix` | the part of an uplink's prefix that a tunnel hops in |
 //! | [`lifetime`] | how long something is valid |
 //! | [`link_prefix`], `advertised_server` | prefixes and DNS servers of an uplink's own link |
+//! | [`nat64`] | what a translator between IPv6 and IPv4 is, and what it refuses |
+//! | [`pcp`] | port mappings that hosts ask for |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
 //! | [`rogue`] | routers on the inside that should not be there |
 //! | [`site`] | uplinks and networks, as they are configured |
@@ -26,12 +30,16 @@
 
 pub mod advertise;
 mod advertised_server;
+pub mod delegated_prefix;
 pub mod delegation;
 pub mod firewall;
 pub mod forward;
 mod hop_prefix;
+pub mod hosts;
 pub mod lifetime;
 pub mod link_prefix;
+pub mod nat64;
+pub mod pcp;
 pub mod plan;
 pub mod rogue;
 pub mod site;

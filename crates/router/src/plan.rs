@@ -69,6 +69,16 @@ pub enum Problem {
         /// The subnet's number.
         subnet: u64,
     },
+    /// A prefix that a provider claims is [not believed](crate::delegated_prefix).
+    #[error("uplink {uplink}: its provider delegates {prefix}, which is left out: {why}")]
+    RefusedPrefix {
+        /// The uplink's name.
+        uplink: String,
+        /// The prefix.
+        prefix: Ipv6Net,
+        /// What is wrong with it.
+        why: String,
+    },
     /// An uplink's prefix has no part for the tunnel.
     #[error(
         "the tunnel cannot hop in {prefix} of uplink {uplink}, {why}: write another number after \"uplink:{uplink}/\", \
@@ -130,6 +140,10 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)],
         via: Some(Via { interface: route.interface.clone(), router: route.via }),
         metric: METRIC,
     }));
+    // What leads to the translator ends with it. Without one, nothing is sent on that it was to translate.
+    for to in site.nat64.iter().flat_map(|nat64| [IpNet::from(nat64.prefix), nat64.pool.into()]) {
+        plan.routes.push(Route { to, from: None, via: None, metric: METRIC_UNUSED });
+    }
     for uplink in &site.uplinks {
         plan.addresses.extend(uplink.addresses.iter().map(|address| always(&uplink.interface, *address)));
     }
@@ -142,7 +156,13 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)],
             valid: leased.valid,
         }));
         plan.addresses.extend(network.ipv4.map(|address| always(&network.interface, address.into())));
-        let offer = network.advertise.as_ref().map(|advertise| offer(network, advertise, &prefixes, uplinks));
+        let offer = network.advertise.as_ref().map(|advertise| {
+            let translated = site.nat64.as_ref().map(|nat64| nat64.prefix);
+            let offered = offer(network, advertise, &prefixes, uplinks);
+            let way = translated.map(|prefix| OfferedRoute { prefix, preference: Preference::Medium });
+            let routes = offered.routes.into_iter().chain(way).collect();
+            Offer { nat64: offered.nat64.or(translated), routes, ..offered }
+        });
         plan.offers.push(offer);
     }
     plan.hop_prefix = hop_prefix(site, uplinks, now, &mut plan.problems);
@@ -267,9 +287,12 @@ fn uplink_routes(site: &Site, uplinks: &[&UplinkState], plan: &mut Plan) {
         }));
         for leased in state.prefixes() {
             let unused = Route { to: leased.prefix.into(), from: None, via: None, metric: METRIC_UNUSED };
-            let default =
-                Route { to: everywhere, from: Some(leased.prefix), via: router.and_then(via), metric };
-            plan.routes.extend([unused, default]);
+            // Below the default route, which goes with its device, also when this process is killed: what is left then
+            // for other sources leads to other providers.
+            let nowhere =
+                Route { to: everywhere, from: Some(leased.prefix), via: None, metric: METRIC_UNUSED };
+            let default = router.map(|router| Route { via: via(router), metric, ..nowhere.clone() });
+            plan.routes.extend([unused, nowhere].into_iter().chain(default));
         }
         if let Some(ipv4_router) = uplink.ipv4_router.filter(|_| state.link_up()) {
             let everywhere = IpNet::V4(ipnet::Ipv4Net::default());
@@ -429,6 +452,9 @@ mod tests {
             prefixes: vec![net("fd00:1::/64")],
             ipv4: Some("192.168.1.1/24".parse().unwrap()),
             advertise: Some(Advertise { dns_servers: DnsServers::Gateway, ..Advertise::default() }),
+            resolves: false,
+            dhcp: None,
+            port_mapping: None,
         };
         let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];
         Site { uplinks, networks: vec![network], routes: Vec::new(), ..Site::default() }
@@ -562,6 +588,22 @@ mod tests {
         states[0].set_link(false, now);
         assert_eq!(preferred(&states), [true, false, true]);
         assert_eq!(route(&plan(&site, &states), Some("2001:db8:a00::/56")).unwrap().via, None);
+    }
+
+    /// A device goes with the process that has made it, or when somebody deletes it, and takes its routes along.
+    #[test]
+    fn without_its_uplinks_interface_a_prefix_leads_nowhere() {
+        let (site, now) =
+            (over_tunnel(Kind::SixInFour { remote: std::net::Ipv4Addr::LOCALHOST }), Instant::now());
+        let mut states = states(&site);
+        states[0].set_link(true, now);
+        comes_up(&mut states[1], now);
+        let mut plan = plan(&site, &states);
+        let at = |interface: &str| Some(Via { interface: interface.into(), router: None });
+        assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, at("fibre"));
+        plan.routes.retain(|route| route.via.as_ref().is_none_or(|via| via.interface != "fibre"));
+        assert_eq!(route(&plan, None).unwrap().via.as_ref().unwrap().interface, "cable");
+        assert_eq!(route(&plan, Some("2001:db8:a00::/56")).unwrap().via, None);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::advertise::Settings as Advertising;
 use crate::forward::Forward;
+use crate::hosts::settings::{Dhcp, Resolver};
+use crate::nat64::Nat64;
+use crate::pcp::Limits;
 use crate::transition::{Kind, Tunnel};
 
 /// A site: all of it.
@@ -25,6 +28,26 @@ pub struct Site {
     pub elsewhere: Vec<IpNet>,
     /// Where a tunnel has its hopping prefix from.
     pub hops: Option<Hops>,
+    /// The gateway's resolver.
+    pub resolver: Option<Resolver>,
+    /// The translator by which hosts of IPv6 reach servers of IPv4.
+    pub nat64: Option<Nat64>,
+}
+
+impl Site {
+    /// Whether a host of some network may have ports opened.
+    #[must_use]
+    pub fn maps_ports(&self) -> bool {
+        self.networks.iter().any(|network| network.port_mapping.is_some())
+    }
+
+    /// Whether hosts inside may be reached by the uplink's IPv4 address.
+    #[must_use]
+    pub fn is_entered_by(&self, uplink: &Uplink) -> bool {
+        let is_through =
+            |forward: &Forward| forward.uplinks.iter().any(|through| through.name == uplink.name);
+        self.forwards.iter().any(is_through) || (self.maps_ports() && uplink.masquerade)
+    }
 }
 
 /// A part of an uplink's prefixes that a tunnel hops in, and no network uses.
@@ -112,6 +135,12 @@ pub struct Network {
     pub ipv4: Option<Ipv4Net>,
     /// What is advertised on it; nothing without.
     pub advertise: Option<Advertise>,
+    /// Whether the gateway's resolver listens there, for hosts that are told to ask it.
+    pub resolves: bool,
+    /// IPv4 addresses that its hosts are leased.
+    pub dhcp: Option<Dhcp>,
+    /// Ports that its hosts may ask for to be opened; none without.
+    pub port_mapping: Option<Limits>,
 }
 
 /// What hosts of a network are told.

@@ -83,6 +83,9 @@ pub struct UplinkState {
     interface_identifier: Option<u64>,
     static_prefixes: Vec<Ipv6Net>,
     lease: Option<Lease>,
+    /// Of the leased prefixes, those that are in use, and those that are not believed.
+    believed: Vec<Ipv6Net>,
+    refused: Vec<Ipv6Net>,
     health: Option<Health>,
 }
 
@@ -118,6 +121,8 @@ impl UplinkState {
             interface_identifier: None,
             static_prefixes: uplink.prefixes.clone(),
             lease: None,
+            believed: Vec::new(),
+            refused: Vec::new(),
             health: (!uplink.probes.is_empty()).then_some(health),
         }
     }
@@ -272,6 +277,27 @@ impl UplinkState {
         self.lease = lease;
     }
 
+    /// Prefixes that are written down.
+    pub(crate) fn fixed_prefixes(&self) -> impl Iterator<Item = Ipv6Net> {
+        self.static_prefixes.iter().map(Ipv6Net::trunc)
+    }
+
+    /// Prefixes that are leased, whether they are believed or not.
+    pub fn leased_prefixes(&self) -> impl Iterator<Item = Ipv6Net> {
+        self.lease.iter().flat_map(|lease| lease.prefixes.iter().map(|leased| leased.prefix))
+    }
+
+    /// Whether it has been in use.
+    pub(crate) fn has_had(&self, prefix: &Ipv6Net) -> bool {
+        self.believed.contains(prefix)
+    }
+
+    /// Uses its leased prefixes but for these.
+    pub(crate) fn refuse_prefixes(&mut self, refused: Vec<Ipv6Net>) {
+        self.believed = self.leased_prefixes().filter(|prefix| !refused.contains(prefix)).collect();
+        self.refused = refused;
+    }
+
     /// A probe goes out, to the router that is taken now.
     pub fn begin_probe(&mut self) {
         let through = self.chosen_address();
@@ -387,7 +413,8 @@ impl UplinkState {
         self.works() && self.router().is_some()
     }
 
-    /// Prefixes that lead here: those that are written down, and leased ones.
+    /// Prefixes that lead here: those that are written down, and leased ones, unless they are [not
+    /// believed](crate::delegated_prefix).
     pub fn prefixes(&self) -> impl Iterator<Item = LeasedPrefix> {
         let always = |prefix: &Ipv6Net| LeasedPrefix {
             prefix: prefix.trunc(),
@@ -395,6 +422,7 @@ impl UplinkState {
             valid: Lifetime::Infinite,
         };
         let leased = self.lease.iter().flat_map(|lease| lease.prefixes.iter().copied());
+        let leased = leased.filter(|leased| !self.refused.contains(&leased.prefix));
         self.static_prefixes.iter().map(always).chain(leased)
     }
 

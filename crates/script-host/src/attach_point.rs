@@ -3,9 +3,7 @@
 use bpf::{netfilter, verdict, xdp};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
-use script::compile::{
-    AttachType, CompileError, Compiled, PUNT_MASK, Refusal, Results, Side, compile, matched,
-};
+use script::compile::{AttachType, CompileError, Compiled, PUNT_MASK, Results, Side, compile, matched};
 use script::vm::Script;
 
 use super::kernel::{Interfaces, TopLevel};
@@ -153,7 +151,7 @@ pub fn priority(attachment: &Attachment) -> i32 {
 /// a mark for what it hands over.
 ///
 /// # Errors
-/// Why that cannot be; what of the rule cannot be compiled is a refusal of line 1.
+/// Why that cannot be.
 pub fn compile_for(
     attachment: &Attachment,
     script: &Script,
@@ -171,9 +169,7 @@ pub fn compile_for(
         Failure::Accept => pass,
     };
     let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), punt_mark };
-    let script = matched(script, &attachment.matching())
-        .map_err(|error| Refusal { line: 1, reason: error.to_string() })
-        .map_err(|refusal| CompileError::Refused(vec![refusal]))?;
+    let script = matched(script, &attachment.matching());
     let top = TopLevel { folder: Folder::of(&attachment.file), interfaces };
     compile(&script, top, results, attach_type)
 }

@@ -14,6 +14,7 @@ use linux::queue::Socket;
 use script::link;
 use script::vm::{MAX_DEFERRED, Script, Tables};
 
+use super::decided::OwnMaps;
 use super::error::AttachError;
 use super::statistics::Statistics;
 use super::thread_host::Common;
@@ -90,7 +91,7 @@ impl Group {
             let name = if is_last { "deferred".to_owned() } else { format!("scripts-{number}") };
             // A machine stays in the thread that made it.
             let body = move || match Worker::new(common.clone(), tables, sender, &own) {
-                Ok(worker) => worker.run(common.start, &received, deferred.as_ref(), &own),
+                Ok(worker) => worker.run(&received, deferred.as_ref(), &own),
                 Err(error) => common.log.add(0, &format!("a thread of scripts does not start: {error}")),
             };
             std::thread::Builder::new()
@@ -109,11 +110,12 @@ impl Group {
         script: &Script,
         attachment: &Attachment,
         statistics: &Arc<Statistics>,
+        own: &OwnMaps,
     ) -> Result<(), AttachError> {
         let loaded = self.ask(|answer| {
             let (script, statistics) = (script.clone(), Arc::clone(statistics));
             let (folder, inward) = (Folder::of(&attachment.file), !attachment.hook.is_outward());
-            Command::Load { id, script, folder, inward, statistics, answer }
+            Command::Load { id, script, folder, inward, statistics, own: own.clone(), answer }
         });
         loaded.inspect_err(|_| {
             self.remove(id);

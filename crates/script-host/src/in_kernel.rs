@@ -2,24 +2,27 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
+use std::sync::Arc;
 
 use linux::bpf::xdp::Mode;
-use linux::bpf::{Map, MapKind};
+use linux::bpf::{Map, MapKind, Program, RunTime};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
-use script::compile::logging::Line;
 use script::compile::{AttachType, CompileError};
+use script::metric::Metric;
 use script::vm::{Script, Verdict};
 
 use super::attach_journal::{AttachJournal, Attached};
 use super::error::AttachError;
+use super::links::Links;
 use super::log::unix_ms;
+use super::mirrors::MirrorError;
 use super::protocol::{Fault, Verdicts};
 use super::statistics::Counts;
 use crate::attach_point::{AttachPoint, compile_for};
-use crate::kernel::{self, Interfaces, Maps};
+use crate::kernel::{self, Interfaces, Maps, Says};
 use config::attachment::Attachment;
 
 /// A script, attached. It is detached when this is dropped.
@@ -32,9 +35,23 @@ pub(super) struct InKernel {
     /// Of packets that it hands over.
     mark: Option<u32>,
     /// The programs that may still log, by their numbers: this one and the one before it.
-    lines: Vec<(u32, Vec<Line>)>,
+    lines: Vec<(u32, Says)>,
+    /// What it counts that metrics export.
+    exports: Vec<Arc<Metric>>,
+    program: Program,
     /// What the last error was, and when that was seen.
     seen: Cell<(u64, u64)>,
+    /// The numbers of the interfaces that it copies packets to.
+    mirrors: Option<Mirrors>,
+}
+
+/// Interfaces that a program copies packets to: their names, and the map that has their numbers.
+#[derive(Debug)]
+struct Mirrors {
+    names: Vec<String>,
+    map: Map,
+    /// Those that are not there, as far as that was told.
+    missing: Vec<String>,
 }
 
 /// A script that the kernel has accepted, not yet attached.
@@ -48,6 +65,7 @@ pub(super) struct Ready {
     fault: Map,
     attach_type: AttachType,
     mark: Option<u32>,
+    mirrors: Option<Mirrors>,
 }
 
 /// Another program for a script, not yet in its place.
@@ -55,6 +73,32 @@ pub(super) struct Ready {
 pub(super) struct Prepared {
     number: u32,
     loaded: kernel::Loaded,
+    mirrors: Option<Mirrors>,
+}
+
+impl Mirrors {
+    fn new(names: &[String]) -> linux::Result<Option<Self>> {
+        let Ok(count @ 1..) = u32::try_from(names.len()) else { return Ok(None) };
+        Ok(Some(Self {
+            names: names.to_vec(),
+            map: Map::create(MapKind::Array, 4, account::MIRROR, count)?,
+            missing: Vec::new(),
+        }))
+    }
+
+    /// Writes the numbers that the interfaces have now. The names of those that are not there.
+    fn point(&self, links: &Links) -> linux::Result<Vec<String>> {
+        let mut missing = Vec::new();
+        for (place, name) in (0_u32..).zip(&self.names) {
+            let link = links.find(name)?;
+            if link.is_none() {
+                missing.push(name.clone());
+            }
+            let number = link.map_or(0, |link| link.index);
+            self.map.set(&place.to_ne_bytes(), &number.to_ne_bytes())?;
+        }
+        Ok(missing)
+    }
 }
 
 impl Ready {
@@ -67,6 +111,7 @@ impl Ready {
         attachment: &Attachment,
         script: &Script,
         maps: &mut Maps,
+        links: &Links,
         log: account::Log,
         mark: Option<u32>,
     ) -> Result<Self, AttachError> {
@@ -90,9 +135,14 @@ impl Ready {
         let attach_type = point.attach_type(has_link)?;
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?;
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1)?;
-        let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log: Some(log) };
-        let loaded = load(attachment, script, maps, attach_type.clone(), accounts, mark)?;
-        Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark })
+        let counted = (counters.as_raw_fd(), fault.as_raw_fd(), log);
+        let (loaded, mirrors) = load(attachment, script, maps, links, attach_type.clone(), counted, mark)?;
+        Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark, mirrors })
+    }
+
+    /// Puts into its maps what they are to have, before it is attached.
+    pub(super) fn fill(&self) -> linux::Result<Vec<String>> {
+        self.loaded.fill()
     }
 
     /// Attaches it before the others, of which the last loaded are given first.
@@ -101,11 +151,13 @@ impl Ready {
         journal: &mut AttachJournal,
         others: impl IntoIterator<Item = &'a InKernel>,
     ) -> linux::Result<InKernel> {
-        let Self { loaded, number, point, index, counters, fault, attach_type, mark } = self;
+        let Self { loaded, number, point, index, counters, fault, attach_type, mark, mirrors } = self;
         let others = others.into_iter().map(|other| &other.attached);
-        let attached = journal.attach(&loaded.program, &point, index, others)?;
-        let lines = vec![(number, loaded.lines)];
-        Ok(InKernel { attached, counters, fault, attach_type, mark, lines, seen: Cell::default() })
+        let kernel::Loaded { program, says, exports, .. } = loaded;
+        let attached = journal.attach(&program, &point, index, others)?;
+        let lines = vec![(number, says)];
+        let seen = Cell::default();
+        Ok(InKernel { attached, counters, fault, attach_type, mark, lines, exports, program, seen, mirrors })
     }
 }
 
@@ -126,19 +178,49 @@ impl InKernel {
         attachment: &Attachment,
         script: &Script,
         maps: &mut Maps,
+        links: &Links,
         log: account::Log,
     ) -> Result<Prepared, AttachError> {
-        let (counters, fault) = (self.counters.as_raw_fd(), self.fault.as_raw_fd());
-        let accounts = Accounts { counters, fault, log: Some(log) };
-        let loaded = load(attachment, script, maps, self.attach_type.clone(), accounts, self.mark)?;
-        Ok(Prepared { number: log.program, loaded })
+        let counted = (self.counters.as_raw_fd(), self.fault.as_raw_fd(), log);
+        let (loaded, mirrors) =
+            load(attachment, script, maps, links, self.attach_type.clone(), counted, self.mark)?;
+        Ok(Prepared { number: log.program, loaded, mirrors })
     }
 
-    /// Puts another program in its place, between two packets.
-    pub(super) fn replace(&mut self, Prepared { number, loaded }: Prepared) -> linux::Result<()> {
-        self.lines.insert(0, (number, loaded.lines));
+    /// Puts another program in its place, between two packets. What there is to say of its tables.
+    pub(super) fn replace(
+        &mut self,
+        Prepared { number, loaded, mirrors }: Prepared,
+    ) -> linux::Result<Vec<String>> {
+        let told = loaded.fill()?;
+        self.lines.insert(0, (number, loaded.says));
         self.lines.truncate(2);
-        self.attached.replace(&loaded.program)
+        self.attached.replace(&loaded.program)?;
+        (self.program, self.exports, self.mirrors) = (loaded.program, loaded.exports, mirrors);
+        Ok(told)
+    }
+
+    /// Tells the program which numbers the interfaces have now that it copies packets to. What there is to say: which are not
+    /// there any more, and which are there again.
+    pub(super) fn point_mirrors(&mut self, links: &Links) -> linux::Result<Vec<String>> {
+        let Some(mirrors) = &mut self.mirrors else { return Ok(Vec::new()) };
+        let missing = mirrors.point(links)?;
+        let before = std::mem::replace(&mut mirrors.missing, missing);
+        let gone = mirrors.missing.iter().filter(|name| !before.contains(name));
+        let gone = gone.map(|name| MirrorError::Missing(name.clone()).to_string());
+        let back = before.iter().filter(|name| !mirrors.missing.contains(name));
+        let back = back.map(|name| format!("copies go to {name} again"));
+        Ok(gone.chain(back).collect())
+    }
+
+    /// Whether it counts in what is exported so.
+    pub(super) fn exports(&self, metric: &Arc<Metric>) -> bool {
+        self.exports.contains(metric)
+    }
+
+    /// How often the kernel has run it, and for how long, while it has counted that.
+    pub(super) fn run_time(&self) -> linux::Result<RunTime> {
+        self.program.run_time()
     }
 
     /// Detaches it.
@@ -148,8 +230,19 @@ impl InKernel {
 
     /// What a program of this number says with a line of its text and these numbers; nothing if it is another's.
     pub(super) fn said(&self, number: u32, line: usize, numbers: &[i64]) -> Option<String> {
-        let (_, lines) = self.lines.iter().find(|(known, _)| *known == number)?;
-        Some(lines.get(line)?.text(numbers))
+        let (_, says) = self.lines.iter().find(|(known, _)| *known == number)?;
+        Some(says.lines.get(line)?.text(numbers))
+    }
+
+    /// The capture that a program of this number means; nothing if it is another's.
+    pub(super) fn capture(&self, number: u32, name: usize) -> Option<&str> {
+        let (_, says) = self.lines.iter().find(|(known, _)| *known == number)?;
+        says.captures.get(name).map(String::as_str)
+    }
+
+    /// Whether its packets have a link header.
+    pub(super) const fn has_link(&self) -> bool {
+        matches!(self.attach_type, AttachType::Interface { has_link: true } | AttachType::Xdp)
     }
 
     /// What it has counted.
@@ -191,14 +284,20 @@ fn load(
     attachment: &Attachment,
     script: &Script,
     maps: &mut Maps,
+    links: &Links,
     attach_type: AttachType,
-    accounts: Accounts,
+    (counters, fault, log): (RawFd, RawFd, account::Log),
     mark: Option<u32>,
-) -> Result<kernel::Loaded, AttachError> {
+) -> Result<(kernel::Loaded, Option<Mirrors>), AttachError> {
     let compiled = compile_for(attachment, script, attach_type, mark, Interfaces::Here);
     let compiled = compiled.map_err(|error| match error {
         refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
         other => AttachError::Compile(other),
     })?;
-    Ok(kernel::load(&compiled, &script.path, maps, Some(accounts))?)
+    let mirrors = Mirrors::new(compiled.mirrors())?;
+    // Before it is attached: its first packet is copied, too.
+    mirrors.as_ref().map_or(Ok(Vec::new()), |mirrors| mirrors.point(links))?;
+    let to = account::Mirrors::Sent(mirrors.as_ref().map_or(0, |mirrors| mirrors.map.as_raw_fd()));
+    let accounts = Accounts { mirrors: to, counters, fault, log: Some(log) };
+    Ok((kernel::load(&compiled, &script.path, maps, Some(accounts))?, mirrors))
 }

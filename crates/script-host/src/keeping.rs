@@ -98,7 +98,9 @@ fn kept<'s>(state: &'s State, table: &Table<'_>) -> Option<&'s Dump> {
 /// Puts it there, if it still is what the script has declared.
 fn fill(table: &Table<'_>, dump: &Dump) -> Result<(), RequestError> {
     let now = TableStatus::of(table.contents.shared(), 0, Vec::new(), dump.table.tier);
-    let kinds = |status: &TableStatus| (status.form, status.key.clone(), status.value.clone());
+    let kinds = |status: &TableStatus| {
+        (status.form, status.key.clone(), status.value.clone(), status.buckets.clone())
+    };
     if kinds(&now) != kinds(&dump.table) {
         return Err(RequestError::OtherKinds);
     }

@@ -1,18 +1,20 @@
 //! Compiled scripts in the kernel: their maps, and the program.
 
 use std::io::ErrorKind;
-use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
 
-use linux::bpf::{Map, MapKind, Program, ProgramKind};
+use linux::bpf::{Program, ProgramKind};
 use script::compile::account::Accounts;
 use script::compile::logging::Line;
-use script::compile::shared::{self, Form, MapKind as Kind};
 use script::compile::{Assembled, AttachType, CompileError, Compiled};
 use script::host::{FileError, Host, InterfaceError, Module};
+use script::metric::Metric;
 use script::packet::Packet;
 use script::testing::Files as _;
 
 use super::interface;
+use super::maps::Filling;
+pub use super::maps::Maps;
 use config::folder::Folder;
 
 /// Why the kernel does not take a compiled script.
@@ -52,54 +54,40 @@ pub struct Loaded {
     pub program: Program,
     /// Its instructions.
     pub assembled: Assembled,
-    /// What it may log.
-    pub lines: Vec<Line>,
+    /// What it may say.
+    pub says: Says,
+    /// What it counts that metrics export.
+    pub exports: Vec<Arc<Metric>>,
     /// What the verifier says of its work.
     pub statistics: String,
+    fillings: Vec<Filling>,
 }
 
-/// Maps of scripts that share them, by what they stand for.
-#[derive(Debug, Default)]
-pub struct Maps(Vec<(shared::Map, Map)>);
-
-impl Maps {
-    /// Whether there are none.
-    pub const fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// All of them, with what they stand for; those that were wanted last are last.
-    pub(crate) fn all(&self) -> &[(shared::Map, Map)] {
-        &self.0
-    }
-
-    /// The descriptors of a script's maps: of those that are there already, and of new ones. What the top level puts into
-    /// them is there, as in Lua, where it runs at each load.
-    fn of(&mut self, compiled: &Compiled) -> linux::Result<Vec<RawFd>> {
-        let mut descriptors = Vec::new();
-        for wanted in compiled.maps() {
-            if let Form::Prefixes { .. } = wanted.shared.form {
-                // A set has prefixes of both IP versions, whichever its script looks for.
-                self.one(&shared::Map { is_ipv6: !wanted.is_ipv6, ..wanted.clone() })?;
-            }
-            descriptors.push(self.one(wanted)?);
-        }
-        Ok(descriptors)
-    }
-
-    fn one(&mut self, wanted: &shared::Map) -> linux::Result<RawFd> {
-        let map = match self.0.iter().position(|(known, _)| known.is_same(wanted)) {
-            Some(at) => self.0.remove(at).1,
-            None => create(wanted)?,
-        };
-        map.set_all(&wanted.initial())?;
-        let descriptor = map.as_raw_fd();
-        self.0.push((wanted.clone(), map));
-        Ok(descriptor)
+impl Loaded {
+    /// Puts into its maps what they are to have before a packet comes: what an earlier text has left in tables of other
+    /// measures, and what the top level puts there. What there is to say of tables that have lost something.
+    ///
+    /// # Errors
+    /// What the kernel says.
+    pub fn fill(&self) -> linux::Result<Vec<String>> {
+        let told = self.fillings.iter().map(Filling::fill).collect::<linux::Result<Vec<_>>>()?;
+        Ok(told.into_iter().flatten().collect())
     }
 }
 
-/// Makes the maps of a script, where they are not there yet, and loads its program.
+/// What a program means by the numbers that it tells.
+#[derive(Debug)]
+pub struct Says {
+    /// What it may log.
+    pub lines: Vec<Line>,
+    /// Names of captures.
+    pub captures: Vec<String>,
+    /// Names of the interfaces that packets are copied to.
+    pub mirrors: Vec<String>,
+}
+
+/// Makes the maps of a script, where they are not there yet, and loads its program. Maps that are there already are as they
+/// were until they are [filled](Loaded::fill).
 ///
 /// # Errors
 /// Why not. What the verifier refuses is a fault of the compiler, and told as such, with the script's line.
@@ -109,7 +97,7 @@ pub fn load(
     maps: &mut Maps,
     accounts: Option<Accounts>,
 ) -> Result<Loaded, LoadError> {
-    let descriptors = maps.of(compiled)?;
+    let (descriptors, fillings) = maps.of(compiled)?;
     let assembled = compiled.assemble(&descriptors, accounts)?;
     let kind = match compiled.attach_type() {
         AttachType::Interface { .. } => ProgramKind::SchedCls,
@@ -118,7 +106,14 @@ pub fn load(
     };
     match Program::load_with_statistics(kind, &assembled.code) {
         Ok((program, statistics)) => {
-            Ok(Loaded { program, assembled, lines: compiled.intermediate().lines.clone(), statistics })
+            let exports = compiled.maps().iter().filter_map(|map| map.shared.metric.clone()).collect();
+            let said = compiled.intermediate();
+            let says = Says {
+                lines: said.lines.clone(),
+                captures: said.captures.clone(),
+                mirrors: said.mirrors.clone(),
+            };
+            Ok(Loaded { program, assembled, says, exports, statistics, fillings })
         }
         Err(error) if error.kind() == ErrorKind::ArgumentListTooLong => Err(LoadError::VerifierGaveUp(error)),
         Err(error) => match Program::refusal(kind, &assembled.code) {
@@ -126,17 +121,6 @@ pub fn load(
             None => Err(error.into()),
         },
     }
-}
-
-fn create(map: &shared::Map) -> linux::Result<Map> {
-    let (kind, key, value, entries) = map.measures();
-    let kind = match kind {
-        Kind::Hash => MapKind::Hash,
-        Kind::LruHash => MapKind::LruHash,
-        Kind::Array => MapKind::Array,
-        Kind::LongestPrefix => MapKind::LongestPrefix,
-    };
-    Map::create(kind, key, value, entries)
 }
 
 /// What a script needs to be compiled: its modules. Its top level sees no time and no packets.

@@ -1,6 +1,8 @@
-//! What is in a table of scripts in the kernel: one map, or one for each IP version of a set of prefixes.
+//! What is in a table of scripts in the kernel: one map, or one for each IP version of a set of prefixes. Counters and
+//! histograms have numbers that always are there.
 
 use std::mem::discriminant;
+use std::sync::Arc;
 
 use linux::bpf::Map;
 use linux::clock::monotonic_ms;
@@ -10,8 +12,8 @@ use script::entry::Entry;
 
 use crate::kernel::Maps;
 
-/// A table, a counter, a set of prefixes or flows.
-pub(super) struct KernelTable<'a>(Vec<&'a (shared::Map, Map)>);
+/// A table, a counter, a histogram, a set of prefixes or flows.
+pub(super) struct KernelTable<'a>(Vec<&'a (shared::Map, Arc<Map>)>);
 
 impl Maps {
     /// What programs use; of several of one name that an earlier text has left, the last.
@@ -51,12 +53,13 @@ impl Contents for KernelTable<'_> {
         let now_ms = monotonic_ms();
         let mut entries = Vec::new();
         for (meaning, map) in &self.0 {
-            let all = match self.shared().form {
-                Form::Counter => {
-                    let key = meaning.key(&[]);
-                    map.lookup(&key)?.map(|value| (key, value)).into_iter().collect()
+            let all = match self.shared().places() {
+                Some(places) => {
+                    let number = |key: Vec<u8>| Ok(map.lookup(&key)?.map(|value| (key, value)));
+                    let all = places.iter().map(|place| number(meaning.key(place)));
+                    all.filter_map(linux::Result::transpose).collect::<linux::Result<_>>()?
                 }
-                _ => map.entries()?,
+                None => map.entries()?,
             };
             entries.extend(all.iter().filter_map(|(key, value)| meaning.entry(key, value, now_ms)));
         }
@@ -81,7 +84,7 @@ impl Contents for KernelTable<'_> {
             let own = entries.iter().filter(|entry| meaning.has(&entry.key));
             let own: Vec<_> =
                 own.map(|entry| (meaning.key(&entry.key), meaning.value(&entry.value, now_ms))).collect();
-            if let Form::Counter = self.shared().form {
+            if self.shared().places().is_some() {
                 own.iter().try_for_each(|(key, value)| map.set(key, value))?;
                 written += own.len();
                 continue;
@@ -102,7 +105,7 @@ impl Contents for KernelTable<'_> {
         for (meaning, map) in &self.0 {
             let own: Vec<_> =
                 keys.iter().filter(|key| meaning.has(key)).map(|key| meaning.key(key)).collect();
-            if let Form::Counter = self.shared().form {
+            if self.shared().places().is_some() {
                 own.iter().try_for_each(|key| map.set(key, &meaning.value(&[0; 8], 0)))?;
                 removed += own.len();
                 continue;

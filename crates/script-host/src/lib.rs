@@ -11,6 +11,8 @@
 
 mod attach_journal;
 pub mod attach_point;
+mod captures;
+mod decided;
 mod error;
 mod group;
 mod in_kernel;
@@ -18,7 +20,12 @@ mod interface;
 mod keeping;
 pub mod kernel;
 mod kernel_table;
+mod links;
 mod log;
+mod maps;
+pub mod metric_protocol;
+mod metrics;
+mod mirrors;
 mod order;
 mod persistent;
 pub mod protocol;
@@ -34,9 +41,7 @@ mod thread_host;
 mod tier;
 mod worker;
 
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -44,9 +49,11 @@ use std::time::{Duration, Instant};
 
 use ::script::compile::logging;
 use ::script::matching::Rule;
+use ::script::vlan::behind_link;
 use caps::Capability;
-use linux::bpf::Ring;
+use linux::bpf::{Map, Ring};
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
+use linux::netlink::Monitor;
 use linux::process;
 use linux::queue::raw::Sender;
 use serde::Serialize;
@@ -55,11 +62,13 @@ use tracing::{info, warn};
 
 use self::attach_journal::AttachJournal;
 use self::attach_point::MARK;
+use self::captures::Captures;
 pub use self::error::Error;
 use self::error::RequestError;
 use self::group::{Group, Key, link_is_enough};
 use self::in_kernel::Prepared;
 use self::kernel::Maps;
+use self::links::Links;
 use self::log::Log;
 use self::persistent::Persistent;
 pub use self::protocol::{Request, ask};
@@ -102,6 +111,21 @@ struct Script {
     runs: Runs,
 }
 
+impl Script {
+    /// What a program in the kernel means with the number of a capture, if it is this one's; and whether its packets have a
+    /// link header.
+    fn capture(&self, program: u32, name: usize) -> Option<(u32, &str, bool)> {
+        let in_kernel = self.runs.kernel()?;
+        Some((self.id, in_kernel.capture(program, name)?, in_kernel.has_link()))
+    }
+}
+
+/// A script's other program, and the maps that are its own, if it hands over.
+type InKernelAnew = (u32, Prepared, Option<Maps>);
+
+/// The maps that scripts in the kernel share, by their states.
+type SharedMaps = Vec<(Key, Maps)>;
+
 struct Host {
     common: Common,
     threads: usize,
@@ -110,9 +134,11 @@ struct Host {
     /// What attaches those in the kernel.
     attach_journal: AttachJournal,
     /// Their maps.
-    maps: Vec<(Key, Maps)>,
+    maps: SharedMaps,
     /// What those in the kernel log: there from the first of them on.
     ring: Option<Ring>,
+    /// Where they put packets together that they capture.
+    scratch: Option<Map>,
     /// Number of the last program that was loaded.
     last_program: u32,
     scripts: Vec<Script>,
@@ -149,7 +175,8 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
         Capability::CAP_PERFMON,
     ])?;
     let signals = Signals::new()?;
-    let _lock = lock()?;
+    // A host that has unloaded its last script may still be about to end.
+    let _lock = control::lock_beside(&control::socket_of_scripts()?, ENDING)?.ok_or(Error::Another)?;
     process::raise_open_files()?;
     let sender = Arc::new(Sender::open(MARK)?);
     rules::begin()?;
@@ -158,25 +185,6 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
-}
-
-/// Takes the lock of the host of this network namespace: a file in a folder of root's, where nobody else can take it.
-/// A host that has unloaded its last script may still be about to end.
-fn lock() -> Result<File, Error> {
-    let path = control::socket_of_scripts()?.with_extension("lock");
-    if let Some(folder) = path.parent() {
-        DirBuilder::new().mode(0o755).recursive(true).create(folder)?;
-    }
-    let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&path)?;
-    let deadline = Instant::now() + ENDING;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(file),
-            Err(TryLockError::Error(error)) => return Err(error.into()),
-            Err(TryLockError::WouldBlock) if Instant::now() >= deadline => return Err(Error::Another),
-            Err(TryLockError::WouldBlock) => std::thread::sleep(SETTLE),
-        }
-    }
 }
 
 fn run(
@@ -203,7 +211,9 @@ fn run(
         })?;
     }
     info!("packet scripts: listening on {}", server.path().display());
-    let common = Common { start: Instant::now(), log: Log::default(), sender };
+    let log = Log::default();
+    let captures = Captures::beside(server.path(), log.clone());
+    let common = Common { log, captures, sender, links: Links::default() };
     let threads = process::processors().len().clamp(1, MAX_THREADS);
     let mut host = Host {
         common,
@@ -213,6 +223,7 @@ fn run(
         attach_journal,
         maps: Vec::new(),
         ring: None,
+        scratch: None,
         last_program: 0,
         scripts: Vec::new(),
         last_id: 0,
@@ -235,7 +246,9 @@ impl Host {
         let poller = Poller::new()?;
         poller.add(waker, 0, Interest::Readable)?;
         poller.add(signals, 1, Interest::Readable)?;
-        let mut events = Events::with_capacity(3);
+        let monitor = Monitor::open()?;
+        poller.add(&monitor, 3, Interest::Readable)?;
+        let mut events = Events::with_capacity(4);
         let mut listens = false;
         loop {
             if let Some(ring) = self.ring.as_ref().filter(|_| !listens) {
@@ -248,6 +261,9 @@ impl Host {
                 self.save();
             }
             self.read_log();
+            if events.iter().any(|event| event.token == 3) && !monitor.read()?.is_empty() {
+                self.links_changed();
+            }
             if matches!(signals.read()?, Some(Signal::Stop)) {
                 return Ok(());
             }
@@ -272,6 +288,27 @@ impl Host {
         }
     }
 
+    /// Interfaces came, went or changed: copies of packets go to those that have their names now.
+    fn links_changed(&mut self) {
+        match self.common.links.changed() {
+            Ok(false) => {}
+            Ok(true) => self.point_mirrors(),
+            Err(error) => warn!("packets are copied to interfaces as they were: {error}"),
+        }
+    }
+
+    /// Tells programs in the kernel which interfaces they copy packets to.
+    fn point_mirrors(&mut self) {
+        for script in &mut self.scripts {
+            let Some(in_kernel) = script.runs.kernel_mut() else { continue };
+            let news = in_kernel.point_mirrors(&self.common.links);
+            for what in news.unwrap_or_else(|error| vec![error.to_string()]) {
+                warn!("script {}: nf.mirror: {what}", script.id);
+                self.common.log.add(script.id, &format!("nf.mirror: {what}"));
+            }
+        }
+    }
+
     fn answer(&mut self, request: &Request) -> Result<Value, RequestError> {
         match request {
             Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
@@ -287,6 +324,7 @@ impl Host {
             }
             Request::List => document(&Scripts {
                 scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
+                metrics: self.exported()?,
             }),
             Request::Source { id } => {
                 let file = &self.script(*id)?.attachment.file;
@@ -366,7 +404,9 @@ impl Host {
         }
         self.last_id = id;
         self.scripts.push(Script { id, attachment: attachment.clone(), key: key.clone(), runs });
+        self.point_mirrors();
         self.restored(&key);
+        self.compare_exported(id);
         Ok(id)
     }
 
@@ -374,6 +414,14 @@ impl Host {
     fn read_log(&mut self) {
         let Some(ring) = &mut self.ring else { return };
         ring.read(MOST_RECORDS, |bytes| {
+            if let Some((program, name, octets)) = logging::captured(bytes) {
+                let found = self.scripts.iter().find_map(|script| script.capture(program, name));
+                if let Some((id, name, has_link)) = found {
+                    let packet = if has_link { behind_link(octets) } else { octets };
+                    self.common.captures.add(id, name, packet);
+                }
+                return;
+            }
             let Some((program, line, numbers)) = logging::record(bytes) else { return };
             let said = self
                 .scripts
@@ -419,7 +467,7 @@ impl Host {
                 enough.map_err(RequestError::NotReplaced)?;
             }
         }
-        let prepared = self.prepare_in_kernel(ids)?;
+        let (prepared, maps) = self.prepare_in_kernel(ids)?;
         let mut done: Vec<(&Key, &Path)> = Vec::new();
         for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
             let file = script.attachment.file.as_path();
@@ -434,15 +482,19 @@ impl Host {
                 self.common.log.add(script.id, "loaded anew");
             }
         }
-        for (id, prepared) in prepared {
+        self.maps = maps;
+        for (id, prepared, own) in prepared {
             let Some(script) = self.scripts.iter_mut().find(|script| script.id == id) else { continue };
-            if let Some(in_kernel) = script.runs.kernel_mut() {
-                in_kernel.replace(prepared)?;
+            if let (Some(threads), Some(own)) = (script.runs.user(), own) {
+                *threads.own.lock() = own;
             }
+            let told = script.runs.kernel_mut().map(|in_kernel| in_kernel.replace(prepared)).transpose()?;
             if script.runs.user().is_none() {
                 self.common.log.add(id, "loaded anew");
             }
+            self.tell(id, &told.unwrap_or_default());
         }
+        self.point_mirrors();
         for script in &self.scripts {
             let Some(threads) = script.runs.user() else { continue };
             let queues = self.slots.queues(threads.slot);
@@ -458,9 +510,11 @@ impl Host {
         Ok(())
     }
 
-    /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places.
-    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<Vec<(u32, Prepared)>, RequestError> {
+    /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places, and so have the
+    /// maps that they want: those that scripts share, by their states, and those that are a script's own.
+    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<(Vec<InKernelAnew>, SharedMaps), RequestError> {
         let mut prepared = Vec::new();
+        let mut shared = self.maps.clone();
         let mut logs = Vec::new();
         // A host without CAP_BPF has none of these, and no ring.
         let is_meant = |script: &&Script| ids.contains(&script.id) && script.runs.kernel().is_some();
@@ -473,16 +527,24 @@ impl Host {
                 continue;
             }
             let source = text(&script.attachment, read(&script.attachment.file)?);
-            let mut own = Maps::default();
-            let maps = match script.runs.mark() {
-                Some(_) => Some(&mut own),
-                None => self.maps.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps),
+            let mut own = script.runs.user().map(|threads| threads.own.lock().clone());
+            let maps = match &mut own {
+                Some(own) => Some(own),
+                None => shared.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps),
             };
             let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
-            let loaded = in_kernel.prepare(&script.attachment, &source, maps, log);
-            prepared.push((script.id, loaded.map_err(RequestError::NotReplacedInKernel)?));
+            let loaded = in_kernel.prepare(&script.attachment, &source, maps, &self.common.links, log);
+            prepared.push((script.id, loaded.map_err(RequestError::NotReplacedInKernel)?, own));
         }
-        Ok(prepared)
+        Ok((prepared, shared))
+    }
+
+    /// Says what has become of a script's tables.
+    fn tell(&self, id: u32, told: &[String]) {
+        for what in told {
+            warn!("script {id}: {what}");
+            self.common.log.add(id, what);
+        }
     }
 
     fn group(&self, key: &Key) -> Option<&Group> {
@@ -517,6 +579,7 @@ impl Host {
             sent: counts.sent,
             handed_over: counts.handed_over,
             xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
+            kernel: script.runs.kernel().and_then(|in_kernel| in_kernel.run_time().ok()),
         }
     }
 }

@@ -40,7 +40,13 @@ impl Persistent {
         let path = socket.with_extension("tables");
         let waiting = match std::fs::read(&path) {
             Ok(text) => serde_json::from_slice(&text).unwrap_or_else(|error| {
-                warn!("{}: {error}: tables begin empty", path.display());
+                // What another version has written is not lost by this one.
+                let aside = path.with_extension("tables.unreadable");
+                let kept = match std::fs::rename(&path, &aside) {
+                    Ok(()) => format!("is {} now", aside.display()),
+                    Err(error) => format!("will be written over: {error}"),
+                };
+                warn!("{}: {error}: it {kept}, and tables begin empty", path.display());
                 Vec::new()
             }),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
@@ -61,5 +67,23 @@ impl Persistent {
             };
         }
         linux::file::replace(&self.path, &serde_json::to_vec(states)?).map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_set_aside() {
+        let folder = tempfile::tempdir().unwrap();
+        let socket = folder.path().join("script.sock");
+        let (file, aside) = (socket.with_extension("tables"), socket.with_extension("tables.unreadable"));
+        std::fs::write(&file, "of another version").unwrap();
+        let persistent = Persistent::beside(&socket);
+        assert!(persistent.waiting.is_empty());
+        persistent.write(&[State { name: "1".to_owned(), tables: Vec::new() }]).unwrap();
+        assert_eq!(std::fs::read_to_string(&aside).unwrap(), "of another version");
+        assert_eq!(Persistent::beside(&socket).waiting.len(), 1);
     }
 }

@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use linux::bpf::RunTime;
 use linux::bpf::xdp::Mode;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::metric_protocol::Exported;
 use super::table_protocol::{Operation, TableName};
 use config::attachment::Attachment;
 use control::{Ask, Effect, Error};
@@ -99,10 +101,13 @@ impl Ask for Request {
 }
 
 /// All scripts. The field names are a contract.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Scripts {
     /// In the order in which they were loaded.
     pub scripts: Vec<Status>,
+    /// What they have metrics export.
+    #[serde(default)]
+    pub metrics: Vec<Exported>,
 }
 
 /// A script that is loaded. The field names are a contract.
@@ -134,6 +139,9 @@ pub struct Status {
     pub handed_over: u64,
     /// At XDP, whether it runs in the driver.
     pub xdp_mode: Option<Mode>,
+    /// What the kernel has counted of its program while somebody has asked for that (`script list --measure`).
+    #[serde(default)]
+    pub kernel: Option<RunTime>,
 }
 
 /// A script as its file has it now.

@@ -69,7 +69,15 @@ pub(super) fn restore(
     add(id, attachment, queues, place, mark).map(|()| true)
 }
 
-/// Gives it no more packets.
+/// Gives a script no more packets. Those that wait for it go on: its chain is there until it is [removed](remove).
+pub(super) fn stop(id: u32) -> linux::Result<()> {
+    match has_chain(Family::Inet, TABLE, &format!("script{id}"))? {
+        true => nft::apply(&format!("flush chain inet {TABLE} script{id}\n")),
+        false => Ok(()),
+    }
+}
+
+/// Removes the rules of a script. The kernel drops what waits in queues then, whosever it is.
 pub(super) fn remove(id: u32) -> linux::Result<()> {
     if !has_chain(Family::Inet, TABLE, &format!("script{id}"))? {
         return Ok(());

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::decided::OwnMaps;
 use super::in_kernel::InKernel;
 use super::order::Place;
 use super::statistics::Statistics;
@@ -20,6 +21,8 @@ pub(super) struct InThreads {
     pub(super) slot: usize,
     /// Of the rule that gives them packets.
     pub(super) place: Place,
+    /// What they have decided of streams, for the kernel, if it hands over to them.
+    pub(super) own: OwnMaps,
 }
 
 impl Runs {

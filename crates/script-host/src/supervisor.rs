@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 use crate::{Request, ask};
+use config::Configured;
 use config::attachment::Attachment;
 use control::{Call, Reply};
 
@@ -85,11 +86,11 @@ impl Scripts {
     ///
     /// # Errors
     /// If the host does not start, or a script cannot be loaded; then there is no host.
-    pub fn start(scripts: Vec<Attachment>) -> Result<Self, Error> {
+    pub fn start(scripts: &[Configured]) -> Result<Self, Error> {
         let socket = control::socket_of_scripts().map_err(Error::Io)?;
-        let mut host = host_of(&scripts, &socket)?;
+        let mut wanted = attachments(scripts);
+        let mut host = host_of(&wanted, &socket)?;
         let (updates, asked) = channel::<Update>();
-        let mut wanted = scripts;
         let look_after = move || {
             loop {
                 match asked.recv_timeout(LOOK) {
@@ -118,11 +119,7 @@ impl Scripts {
                         }
                         match (&result, update.asked) {
                             (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
-                            (Err(why), Some(call)) => {
-                                call.answer(Reply::Error(format!(
-                                    "all but the scripts was read again: {why}"
-                                )));
-                            }
+                            (Err(why), Some(call)) => call.answer(Reply::but_scripts(why)),
                             (Ok(()), None) => {}
                             (Err(why), None) => {
                                 warn!(event = "reload_refused", "the scripts stay as they were: {why}");
@@ -141,9 +138,9 @@ impl Scripts {
     }
 
     /// Has these scripts and no others, with the present text of their files; then answers.
-    pub fn apply(&self, scripts: Vec<Attachment>, asked: Option<Call>) {
+    pub fn apply(&self, scripts: &[Configured], asked: Option<Call>) {
         if let Some(updates) = &self.updates {
-            let _ = updates.send(Update { scripts, asked });
+            let _ = updates.send(Update { scripts: attachments(scripts), asked });
         }
     }
 }
@@ -155,6 +152,10 @@ impl Drop for Scripts {
             let _ = thread.join();
         }
     }
+}
+
+fn attachments(scripts: &[Configured]) -> Vec<Attachment> {
+    scripts.iter().map(|script| script.attachment.clone()).collect()
 }
 
 fn host_of(scripts: &[Attachment], socket: &Path) -> Result<Option<Host>, Error> {

@@ -104,6 +104,9 @@ pub struct TableStatus {
     pub evicts: bool,
     /// Whether what is in it outlives the script host.
     pub persistent: bool,
+    /// Of a histogram, the largest value of each bucket but the last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub buckets: Vec<i64>,
     /// The scripts that share it.
     pub scripts: Vec<u32>,
     /// Where it is: in the kernel, or with Lua.
@@ -120,6 +123,8 @@ pub enum TableForm {
     Prefixes,
     /// `nf.counter`
     Counter,
+    /// `nf.histogram`
+    Histogram,
     /// `nf.flows`
     Flows,
 }
@@ -131,6 +136,7 @@ impl TableForm {
             Self::Table => "table",
             Self::Prefixes => "prefixes",
             Self::Counter => "counter",
+            Self::Histogram => "histogram",
             Self::Flows => "flows",
         }
     }
@@ -144,6 +150,11 @@ impl TableStatus {
             Form::Flows { shape, .. } => (TableForm::Flows, Some(shape)),
             Form::Prefixes { .. } => (TableForm::Prefixes, None),
             Form::Counter => (TableForm::Counter, None),
+            Form::Histogram { .. } => (TableForm::Histogram, None),
+        };
+        let buckets = match &shared.form {
+            Form::Histogram { bounds } => bounds.to_vec(),
+            _ => Vec::new(),
         };
         Self {
             name: shared.name.clone(),
@@ -155,6 +166,7 @@ impl TableStatus {
             expires_ms: shape.and_then(|shape| shape.expires_ms),
             evicts: shared.evicts(),
             persistent: shared.persistent,
+            buckets,
             scripts,
             tier,
         }
@@ -173,8 +185,9 @@ impl TableStatus {
             TableForm::Flows => Form::Flows { shape, names: Vec::new() },
             TableForm::Prefixes => Form::Prefixes { limit: self.limit, entries: Vec::new() },
             TableForm::Counter => Form::Counter,
+            TableForm::Histogram => Form::Histogram { bounds: self.buckets.clone().into() },
         };
-        Some(Shared { name: self.name.clone(), form, persistent: self.persistent })
+        Some(Shared { name: self.name.clone(), form, persistent: self.persistent, metric: None })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Tables of scripts, asked for and changed from outside.
 
 use config::attachment::Tier;
+use linux::clock::monotonic_ms;
 use script::compile::shared::{Form, Shared};
 use script::contents::{Contents, put};
 use script::entry::{self, key_prefix};
@@ -19,7 +20,7 @@ pub(super) struct Table<'a> {
     pub(super) contents: Tiered<'a>,
     /// The name of their state.
     pub(super) state: String,
-    scripts: Vec<u32>,
+    pub(super) scripts: Vec<u32>,
 }
 
 /// What is in a table, in either tier.
@@ -78,8 +79,7 @@ impl Host {
         let sharing = self.scripts.iter().filter(|script| script.key == *key);
         let scripts: Vec<u32> = sharing.map(|script| script.id).collect();
         let contents: Vec<Tiered<'_>> = if in_user_tier {
-            let now_ms = self.common.start.elapsed().as_millis() as u64;
-            let tables = self.group(key).map(|group| group.tables.all(now_ms));
+            let tables = self.group(key).map(|group| group.tables.all(monotonic_ms()));
             tables.into_iter().flatten().map(Tiered::User).collect()
         } else {
             let maps = self.maps.iter().find(|(known, _)| known == key);

@@ -3,14 +3,19 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
 
+use linux::clock::monotonic_ms;
 use linux::queue::raw::Sender;
 use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
+use script::streams::{Decided, StreamKey};
 use script::testing::Files as _;
 
+use super::captures::Captures;
+use super::decided::OwnMaps;
+use super::links::Links;
 use super::log::Log;
+use super::mirrors::Mirrors;
 use super::redirect::Targets;
 use super::statistics::Statistics;
 use config::folder::Folder;
@@ -18,10 +23,11 @@ use config::folder::Folder;
 /// What scripts of all threads have in common.
 #[derive(Debug, Clone)]
 pub(super) struct Common {
-    /// Since when `nf.get_time` counts.
-    pub(super) start: Instant,
     pub(super) log: Log,
+    pub(super) captures: Captures,
     pub(super) sender: Arc<Sender>,
+    /// The interfaces that packets are copied to.
+    pub(super) links: Links,
 }
 
 /// What a thread is doing: it says so before it calls a script.
@@ -35,6 +41,12 @@ pub(super) struct ThreadContext {
     pub(super) interface: Cell<u32>,
     /// Where packets are redirected to.
     pub(super) targets: RefCell<Targets>,
+    /// Whether all of the packet is there: of a very long one the queue gives a part.
+    pub(super) is_whole: Cell<bool>,
+    /// Where packets are copied to.
+    pub(super) mirrors: RefCell<Mirrors>,
+    /// Where the kernel finds what each script has decided of streams.
+    pub(super) own: RefCell<Vec<(u32, OwnMaps)>>,
     /// Where modules are looked for, in this order.
     pub(super) folders: RefCell<Vec<Folder>>,
 }
@@ -54,8 +66,9 @@ impl ThreadHost {
 }
 
 impl Host for ThreadHost {
+    /// As in the kernel: a script may be in both tiers.
     fn now_ms(&mut self) -> u64 {
-        self.common.start.elapsed().as_millis() as u64
+        monotonic_ms()
     }
 
     fn random(&mut self) -> u32 {
@@ -86,8 +99,32 @@ impl Host for ThreadHost {
         self.context.targets.borrow_mut().number(name)
     }
 
+    /// What begins anew is told to all halves in the kernel: scripts of one state share their streams.
+    fn decided(&mut self, streams: &str, stream: &StreamKey, decided: Option<&Decided>) {
+        let id = self.context.id.get();
+        for (_, own) in self.context.own.borrow().iter().filter(|(of, _)| decided.is_none() || *of == id) {
+            if let Err(error) = own.note(streams, stream, decided) {
+                self.common.log.add(id, &error.to_string());
+            }
+        }
+    }
+
     fn log(&mut self, line: &str) {
         self.common.log.add(self.context.id.get(), line);
+    }
+
+    fn capture(&mut self, name: &str, packet: &[u8]) {
+        self.common.captures.add(self.context.id.get(), name, packet);
+    }
+
+    fn mirror(&mut self, interface: &str, frame: &[u8]) {
+        if !self.context.is_whole.get() {
+            return;
+        }
+        let sent = self.context.mirrors.borrow_mut().send(&self.common.links, interface, &mut frame.to_vec());
+        sent.unwrap_or_else(|error| {
+            self.common.log.add(self.context.id.get(), &format!("nf.mirror: {error}"));
+        });
     }
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {

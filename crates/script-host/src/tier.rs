@@ -3,12 +3,13 @@
 use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 
-use linux::bpf::Ring;
 use linux::bpf::attach::Direction;
+use linux::bpf::{Map, MapKind, Ring};
 use script::compile::account;
 use script::vm;
-use tracing::info;
+use tracing::{info, warn};
 
+use super::decided::OwnMaps;
 use super::error::AttachError;
 use super::group::{Group, Key, link_is_enough};
 use super::in_kernel::Ready;
@@ -31,13 +32,13 @@ impl Host {
     ) -> Result<Runs, AttachError> {
         let path = attachment.file.display();
         match attachment.tier {
-            Tier::Auto | Tier::Kernel if attachment.xdp => self.attach_in_kernel(attachment, script, key),
+            Tier::Auto | Tier::Kernel if attachment.xdp => self.attach_in_kernel(id, attachment, script, key),
             Tier::Kernel => self
-                .attach_in_kernel(attachment, script, key)
+                .attach_in_kernel(id, attachment, script, key)
                 .map_err(|error| self.or_in_part(attachment, script, error)),
             Tier::Both => self.attach_in_both(id, attachment, script, key),
             Tier::User => self.attach_in_user_tier(id, attachment, script, key),
-            Tier::Auto => self.attach_in_kernel(attachment, script, key).or_else(|why| {
+            Tier::Auto => self.attach_in_kernel(id, attachment, script, key).or_else(|why| {
                 info!("{path}: not all of it runs in the kernel: {why}");
                 self.attach_in_both(id, attachment, script, key).or_else(|why| {
                     info!("{path}: runs in the user tier: {why}");
@@ -65,7 +66,14 @@ impl Host {
         error: AttachError,
     ) -> AttachError {
         let Ok(log) = self.next_log() else { return error };
-        match Ready::load(attachment, script, &mut Maps::default(), log, Some(PUNT_MARK | 1)) {
+        match Ready::load(
+            attachment,
+            script,
+            &mut Maps::default(),
+            &self.common.links,
+            log,
+            Some(PUNT_MARK | 1),
+        ) {
             Ok(_) => AttachError::InPart(Box::new(error)),
             Err(_) => error,
         }
@@ -74,6 +82,7 @@ impl Host {
     /// In the kernel, if it can be compiled and what it shares is there, too.
     fn attach_in_kernel(
         &mut self,
+        id: u32,
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
@@ -87,7 +96,11 @@ impl Host {
             self.maps.push((key.clone(), Maps::default()));
             self.maps.len() - 1
         });
-        let ready = Ready::load(attachment, script, &mut self.maps[at].1, log, None)?;
+        let mut maps = self.maps[at].1.clone();
+        let ready = Ready::load(attachment, script, &mut maps, &self.common.links, log, None)?;
+        let told = ready.fill()?;
+        self.maps[at].1 = maps;
+        self.tell(id, &told);
         self.restore(key, false);
         let others = self.scripts.iter().rev().filter_map(|script| script.runs.kernel());
         Ok(Runs::Kernel(ready.attach(&mut self.attach_journal, others)?))
@@ -106,8 +119,10 @@ impl Host {
         let mark = (0..MOST_PUNTS).map(|bit| PUNT_MARK | 1 << bit).find(|mark| !taken(*mark));
         let mark = mark.ok_or(AttachError::MarksTaken(MOST_PUNTS))?;
         let log = self.next_log()?;
-        let ready = Ready::load(attachment, script, &mut Maps::default(), log, Some(mark))?;
-        let threads = self.attach_to_queues(id, attachment, script, key, Some(mark))?;
+        let own = OwnMaps::default();
+        let ready = Ready::load(attachment, script, &mut own.lock(), &self.common.links, log, Some(mark))?;
+        ready.fill()?;
+        let threads = self.attach_to_queues(id, attachment, script, key, Some((mark, own)))?;
         let others = self.scripts.iter().rev().filter_map(|script| script.runs.kernel());
         match ready.attach(&mut self.attach_journal, others) {
             Ok(in_kernel) => Ok(Runs::Both(in_kernel, threads)),
@@ -135,8 +150,14 @@ impl Host {
             Some(ring) => ring,
             None => Ring::create(RING)?,
         };
+        let scratch = match self.scratch.take() {
+            Some(scratch) => scratch,
+            None => Map::create(MapKind::PerCpuArray, 4, account::SCRATCH, 1)?,
+        };
         self.last_program += 1;
-        let log = account::Log { ring: ring.as_raw_fd(), program: self.last_program };
+        let (ring_fd, scratch_fd) = (ring.as_raw_fd(), scratch.as_raw_fd());
+        let log = account::Log { ring: ring_fd, program: self.last_program, scratch: scratch_fd };
+        self.scratch = Some(scratch);
         self.ring = Some(ring);
         Ok(log)
     }
@@ -147,7 +168,7 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-        mark: Option<u32>,
+        handed_over: Option<(u32, OwnMaps)>,
     ) -> Result<InThreads, AttachError> {
         link_is_enough(attachment, &script.source)?;
         let shares = |other: &&Script| other.key == *key && other.runs.user().is_none();
@@ -161,12 +182,14 @@ impl Host {
         }
         let slot = self.slots.take();
         let place = self.attach_journal.order.chain(netfilter_hook(attachment), priority(attachment));
-        let listening = self.listen(id, (slot, place), attachment, script, key, mark);
+        let (mark, own) = handed_over.unzip();
+        let own = own.unwrap_or_default();
+        let listening = self.listen(id, (slot, place), attachment, script, key, (mark, &own));
         if listening.is_err() {
             self.slots.free(slot);
             self.attach_journal.order.give_back(place);
         }
-        listening.map(|statistics| InThreads { statistics, slot, place })
+        listening.map(|statistics| InThreads { statistics, slot, place, own })
     }
 
     fn listen(
@@ -176,11 +199,11 @@ impl Host {
         attachment: &Attachment,
         script: &vm::Script,
         key: &Key,
-        mark: Option<u32>,
+        (mark, own): (Option<u32>, &OwnMaps),
     ) -> Result<Arc<Statistics>, AttachError> {
         let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
-        group.load(id, script, attachment, &statistics)?;
+        group.load(id, script, attachment, &statistics, own)?;
         self.restore(key, true);
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {
             group.listen(id, sockets);
@@ -194,12 +217,16 @@ impl Host {
 
     /// Gives a script no more packets, and forgets it when what waits for it is done.
     pub(super) fn leave_queues(&mut self, id: u32, key: &Key, threads: &InThreads) -> linux::Result<()> {
-        rules::remove(id)?;
-        self.attach_journal.order.give_back(threads.place);
+        rules::stop(id)?;
         std::thread::sleep(SETTLE);
         if self.group(key).is_none_or(|group| group.remove(id)) {
             self.slots.free(threads.slot);
         }
+        if let Err(error) = rules::remove(id) {
+            // They give nothing to anybody any more, and go with the host's table.
+            warn!("script {id}: {error}");
+        }
+        self.attach_journal.order.give_back(threads.place);
         Ok(())
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
+use linux::clock::monotonic_ms;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::queue::{self, Batch, Socket, verdict};
 use script::packet::Packet;
@@ -12,6 +13,7 @@ use script::vm::{
     Deferred, ErrorKind, Limits, Machine, Prepared, RuleId, Script, ScriptError, Tables, Verdict,
 };
 
+use super::decided::OwnMaps;
 use super::protocol::Traced;
 use super::statistics::{Statistics, Tally};
 use super::thread_host::{Common, ThreadContext, ThreadHost};
@@ -37,6 +39,8 @@ pub(super) enum Command {
         /// Whether its packets come in, or are on their way through, rather than leave.
         inward: bool,
         statistics: Arc<Statistics>,
+        /// Where the kernel finds what was decided of streams.
+        own: OwnMaps,
         answer: Answer,
     },
     /// Packets for it come from here.
@@ -119,16 +123,14 @@ impl Worker {
     /// Works until nobody can give commands any more.
     pub(super) fn run(
         mut self,
-        start: Instant,
         commands: &Receiver<Command>,
         work: Option<&Receiver<Deferred>>,
         waker: &Waker,
     ) {
         let mut events = Events::with_capacity(64);
         loop {
-            let now = start.elapsed().as_millis() as u64;
             let due = work.and(self.machine.next_due());
-            let wait = due.map(|due| Duration::from_millis(due.saturating_sub(now)));
+            let wait = due.map(|due| Duration::from_millis(due.saturating_sub(monotonic_ms())));
             if let Err(error) = self.poller.wait(&mut events, wait) {
                 return self.log.add(0, &format!("a thread of scripts ends: {error}"));
             }
@@ -165,7 +167,7 @@ impl Worker {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::Load { id, script, folder, inward, statistics, answer } => {
+            Command::Load { id, script, folder, inward, statistics, own, answer } => {
                 self.context.id.set(id);
                 let known = self.context.folders.borrow().contains(&folder);
                 if !known {
@@ -173,6 +175,7 @@ impl Worker {
                 }
                 let failure = script.failure;
                 let result = self.machine.load(script).map(|rule| {
+                    self.context.own.borrow_mut().push((id, own));
                     self.loaded.push(Loaded { id, rule, failure, inward, statistics, socket: None });
                 });
                 if self.deferred.is_some() {
@@ -195,6 +198,7 @@ impl Worker {
                     while self.serve(at) > 0 && Instant::now() < deadline {}
                     let removed = self.loaded.remove(at);
                     self.machine.remove(removed.rule);
+                    self.context.own.borrow_mut().retain(|(of, _)| *of != id);
                 }
                 let _ = answer.send(Ok(()));
             }
@@ -236,6 +240,7 @@ impl Worker {
             }
             self.context.interface.set(if queued.from == 0 { queued.to } else { queued.from });
             let (queue, id, is_whole) = (queued.queue, queued.id, queued.whole_length == queued.packet.len());
+            self.context.is_whole.set(is_whole);
             self.packets += 1;
             let start = self.packets.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
             let (mut verdict, mut error) = if loaded.statistics.wants(&self.packet) {
@@ -299,6 +304,7 @@ impl Worker {
     }
 
     fn run_due(&mut self) {
+        self.context.is_whole.set(true);
         // Which of several scripts of a state it was is not known.
         if let Some(first) = self.loaded.first() {
             self.context.id.set(first.id);

@@ -155,7 +155,7 @@ mod tests {
     impl Watched {
         fn of(limit: usize, keys: &[u8]) -> Self {
             let form = Form::Prefixes { limit, entries: Vec::new() };
-            let shared = Shared { name: String::new(), form, persistent: false };
+            let shared = Shared { name: String::new(), form, persistent: false, metric: None };
             let entries = keys.iter().map(|key| (vec![*key], vec![0])).collect();
             Self { shared, entries: RefCell::new(entries), stays: HashSet::new() }
         }

@@ -2,8 +2,8 @@
 //!
 //! A key has always as many octets for one table, and so has a value: integers big-endian, a boolean in one, addresses as
 //! they are, a text of its length in two and as many as it may have. The tables of Lua keep just that. A prefix is its
-//! length in one octet and then the address; the key of a counter is empty. [`Map`] makes of it what a map of the
-//! kernel has.
+//! length in one octet and then the address; the key of a counter is empty, and that of a number of a histogram is its
+//! place in four. [`Map`] makes of it what a map of the kernel has.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -19,6 +19,9 @@ use crate::tables::WhenFull;
 const MAX_TEXT: usize = 1024;
 /// What each integer and address has in a map, in bytes.
 const WORD: usize = 8;
+/// What is at the first place of a histogram, and at the last.
+const SUM: &str = "sum";
+const LAST_BUCKET: &str = "+Inf";
 
 /// An entry of a table, a counter or a set of prefixes.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,6 +68,9 @@ pub enum EntryError {
         /// How many were given.
         given: usize,
     },
+    /// It is none of a histogram's.
+    #[error("{0} is no bucket: there are {1}")]
+    Bucket(String, String),
     /// What only packets make.
     #[error(
         "flows are made by packets: from outside they are counted, and forgotten together (`delete --all`)"
@@ -233,6 +239,7 @@ impl Shared {
         match &self.form {
             Form::Table { key, .. } => key.iter().map(ToString::to_string).collect(),
             Form::Prefixes { .. } => vec!["prefix".to_owned()],
+            Form::Histogram { .. } => vec!["bucket".to_owned()],
             Form::Counter | Form::Flows { .. } => Vec::new(),
         }
     }
@@ -246,18 +253,38 @@ impl Shared {
     const fn value_part(&self) -> Part {
         match &self.form {
             Form::Table { value, .. } => *value,
-            Form::Prefixes { .. } | Form::Counter | Form::Flows { .. } => Part::Kind(Kind::Int),
+            Form::Prefixes { .. } | Form::Counter | Form::Histogram { .. } | Form::Flows { .. } => {
+                Part::Kind(Kind::Int)
+            }
         }
     }
 
     /// How many entries it takes.
     #[must_use]
-    pub const fn limit(&self) -> usize {
+    pub fn limit(&self) -> usize {
         match &self.form {
             Form::Table { shape, .. } | Form::Flows { shape, .. } => shape.limit,
             Form::Prefixes { limit, .. } => *limit,
             Form::Counter => 1,
+            // The sum, and one more for what is larger than all bounds.
+            Form::Histogram { bounds } => bounds.len() + 2,
         }
+    }
+
+    /// Keys of what always is there; none where entries come and go.
+    #[must_use]
+    pub fn places(&self) -> Option<Vec<Vec<u8>>> {
+        match &self.form {
+            Form::Counter => Some(vec![Vec::new()]),
+            Form::Histogram { .. } => Some((0..self.limit()).map(place_key).collect()),
+            Form::Table { .. } | Form::Flows { .. } | Form::Prefixes { .. } => None,
+        }
+    }
+
+    /// The names of a histogram's numbers, in their places.
+    fn buckets(bounds: &[i64]) -> impl Iterator<Item = String> {
+        let ends = bounds.iter().map(ToString::to_string);
+        [SUM.to_owned()].into_iter().chain(ends).chain([LAST_BUCKET.to_owned()])
     }
 
     /// Whether it forgets old entries when it is full, and so takes any.
@@ -293,6 +320,15 @@ impl Shared {
                 .ok_or(EntryError::Prefix(told))
             }
             Form::Counter => Ok(Vec::new()),
+            Form::Histogram { bounds } => {
+                let told = match parts.first() {
+                    Some(Given::Text(text)) => String::from_utf8_lossy(text.trim_ascii()).into_owned(),
+                    told => told.map_or_else(String::new, |told| told.describe()),
+                };
+                let place = Self::buckets(bounds).position(|name| name == told);
+                let there = || Self::buckets(bounds).collect::<Vec<_>>().join(", ");
+                place.map(place_key).ok_or_else(|| EntryError::Bucket(told, there()))
+            }
             Form::Flows { .. } => Err(EntryError::Flows),
         }
     }
@@ -321,6 +357,11 @@ impl Shared {
             }
             Form::Prefixes { .. } => key_prefix(octets)
                 .map(|prefix| Value::Text(prefix.to_string().into_bytes()))
+                .into_iter()
+                .collect(),
+            Form::Histogram { bounds } => key_place(octets)
+                .and_then(|place| Self::buckets(bounds).nth(place))
+                .map(|name| Value::Text(name.into_bytes()))
                 .into_iter()
                 .collect(),
             Form::Counter | Form::Flows { .. } => Vec::new(),
@@ -368,6 +409,7 @@ impl Map {
                 [&length.to_ne_bytes()[..], address].concat()
             }
             Form::Counter => 0_u32.to_ne_bytes().to_vec(),
+            Form::Histogram { .. } => (key_place(key).unwrap_or(0) as u32).to_ne_bytes().to_vec(),
             Form::Flows { .. } => key.to_vec(),
         }
     }
@@ -413,9 +455,23 @@ impl Map {
                 Entry { key: [&[length][..], address].concat(), value: number(value).to_be_bytes().to_vec() }
             }
             Form::Counter => Entry { key: Vec::new(), value: number(value).to_be_bytes().to_vec() },
+            Form::Histogram { .. } => {
+                let place = key.first_chunk().map_or(0, |place| u32::from_ne_bytes(*place));
+                Entry { key: place_key(place as usize), value: number(value).to_be_bytes().to_vec() }
+            }
             Form::Flows { .. } => Entry { key: key.to_vec(), value: Vec::new() },
         })
     }
+}
+
+/// A place in a histogram as a key: there are few.
+pub(crate) fn place_key(place: usize) -> Vec<u8> {
+    (place as u32).to_be_bytes().to_vec()
+}
+
+/// The place of a key.
+pub(crate) fn key_place(key: &[u8]) -> Option<usize> {
+    Some(u32::from_be_bytes(key.try_into().ok()?) as usize)
 }
 
 /// A prefix as a key.
@@ -511,12 +567,12 @@ mod tests {
         let shape = Shape { limit: 10, expires_ms, when_full: WhenFull::Refuse };
         let form =
             Form::Table { key: key.iter().map(|name| part(name)).collect(), value: part(value), shape };
-        Shared { name: "it".to_owned(), form, persistent: false }
+        Shared { name: "it".to_owned(), form, persistent: false, metric: None }
     }
 
     fn set() -> Shared {
         let form = Form::Prefixes { limit: 1, entries: Vec::new() };
-        Shared { name: "it".to_owned(), form, persistent: false }
+        Shared { name: "it".to_owned(), form, persistent: false, metric: None }
     }
 
     fn told(value: &Value) -> Given<'_> {
@@ -552,6 +608,26 @@ mod tests {
         let wrong = set.key(&[Given::Text(b"2001:db8::/129")]).unwrap_err().to_string();
         assert_eq!(wrong, "\"2001:db8::/129\" is not a prefix, such as 2001:db8::/32");
         assert!(set.key(&[Given::Int(5)]).is_err());
+    }
+
+    #[test]
+    fn numbers_of_a_histogram_are_found_by_the_ends_of_their_buckets() {
+        let form = Form::Histogram { bounds: [64, 1500].into() };
+        let shared = Shared { name: "it".to_owned(), form, persistent: false, metric: None };
+        let map = Map { shared: Arc::new(shared.clone()), is_ipv6: false };
+        let names = ["sum", "64", "1500", "+Inf"];
+        for (place, (name, key)) in names.iter().zip(shared.places().expect("places")).enumerate() {
+            assert_eq!(shared.key(&[Given::Text(name.as_bytes())]), Ok(key.clone()));
+            assert_eq!(shared.key_told(&key), [Value::Text((*name).into())]);
+            let octets = map.key(&key);
+            assert_eq!(octets, (place as u32).to_ne_bytes());
+            let entry = Entry { key, value: 7_i64.to_be_bytes().to_vec() };
+            assert_eq!(map.entry(&octets, &map.value(&entry.value, 5), 9), Some(entry));
+        }
+        assert_eq!(shared.key(&[Given::Int(64)]), Ok(place_key(1)));
+        let wrong = shared.key(&[Given::Text(b"65")]).unwrap_err().to_string();
+        assert_eq!(wrong, "65 is no bucket: there are sum, 64, 1500, +Inf");
+        assert_eq!(map.measures(), (crate::compile::shared::MapKind::Array, 4, 8, 4));
     }
 
     #[test]

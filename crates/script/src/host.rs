@@ -3,6 +3,7 @@
 use std::{error, io};
 
 use crate::packet::Packet;
+use crate::streams::{Decided, StreamKey};
 
 /// The world outside of the scripts. Nothing in this crate reads a clock or opens a file but through it.
 pub trait Host {
@@ -22,8 +23,25 @@ pub trait Host {
     /// There is none of this name, or packets cannot be sent through it.
     fn interface(&mut self, name: &str) -> Result<u32, InterfaceError>;
 
+    /// Notes what was decided of a stream, of the table of this name, so that who has its packets first need not ask for
+    /// each of them; none: one begins anew, and has to be asked for.
+    fn decided(&mut self, _streams: &str, _stream: &StreamKey, _decided: Option<&Decided>) {}
+
     /// Writes one line of the script `source` into the log.
     fn log(&mut self, line: &str);
+
+    /// Writes a packet, which begins with an IP header, into the capture of this name, one that
+    /// [`pcap::capture_name`](crate::pcap::capture_name) takes.
+    fn capture(&mut self, name: &str, packet: &[u8]) {
+        let _ = (name, packet);
+    }
+
+    /// Sends a copy of a packet, which begins with an Ethernet header, a true one or one that is made up, out through the
+    /// interface of this name, one that [`mirror::interface_name`](crate::mirror::interface_name) takes. If it cannot be
+    /// sent, there is no copy: nobody waits for it.
+    fn mirror(&mut self, interface: &str, frame: &[u8]) {
+        let _ = (interface, frame);
+    }
 
     /// The module that `require` asks for, `name` being words with dots between them; none where there is none.
     ///

@@ -28,15 +28,21 @@
 //! |---|---|
 //! | [`kind`] | kinds of field values, from octets and back |
 //! | [`protocol`] | what a protocol is: fields, policy, changes; the built-in ones, reading declarations, the reference |
+//! | [`annotations`] | what scripts find, for the Lua language server |
 //! | [`link`] | what a script wants of the link header, which Lua does not have |
 //! | [`matching`] | which packets a script gets |
+//! | [`metric`] | counters and histograms that metrics export |
+//! | [`mirror`] | names of interfaces that packets are copied to |
 //! | [`packet`] | a packet as a script gets it |
 //! | [`checksum`] | which checksums cover what, and how they follow a change |
 //! | [`store`] | views of a packet or byte array: places that handles stand for |
 //! | [`entry`] | what is in tables, as octets and as it is told outside |
 //! | [`contents`] | reading and writing it from outside |
+//! | [`difference`] | what has become of a packet |
 //! | [`tables`] | hash tables with limit and expiry, sets of prefixes |
+//! | [`streams`] | streams of TCP, put together from segments |
 //! | [`host`] | the world outside, as a trait |
+//! | [`vlan`] | the VLAN tag of a packet |
 //! | [`vm`] | Lua states, rules, deferred work |
 //! | `syntax` | a script as a tree, its names resolved |
 //! | [`compile`] | the kernel tier: from the tree to eBPF |
@@ -45,19 +51,25 @@
 
 #![forbid(unsafe_code)]
 
+pub mod annotations;
 pub mod checksum;
 pub mod compile;
 pub mod contents;
+pub mod difference;
 pub mod entry;
 pub mod host;
 pub mod kind;
 pub mod link;
 pub mod matching;
+pub mod metric;
+pub mod mirror;
 pub mod packet;
 pub mod pcap;
 pub mod protocol;
 pub mod store;
+pub mod streams;
 mod syntax;
 pub mod tables;
 pub mod testing;
+pub mod vlan;
 pub mod vm;

@@ -14,8 +14,15 @@ pub fn unmet(source: &str, function: &str, come_in: bool) -> Option<Refusal> {
     if chunk.mentions.iter().any(|one| one.what == Mentioned::Global && declares(&one.name)) {
         return None;
     }
-    let address = methods_within(&chunk, function)
-        .find(|method| &*method.name == "dmac" || (&*method.name == "smac" && !come_in))?;
+    let address = methods_within(&chunk, function).find(|method| match &*method.name {
+        "dmac" | "vlan_id" | "push_vlan" | "pop_vlan" => true,
+        "smac" => !come_in,
+        _ => false,
+    })?;
+    if address.name.contains("vlan") {
+        let reason = format!("'{}': Lua gets packets without their link header and VLAN tag", address.name);
+        return Some(Refusal { line: address.line, reason });
+    }
     let reason = format!(
         "'{}': Lua gets packets without their link header; of that it has the source address alone, of packets that come \
          in",

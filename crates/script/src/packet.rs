@@ -1,6 +1,7 @@
 //! A packet as a script gets it.
 
 use std::net::IpAddr;
+use std::ops::Range;
 
 use wire::checksum::{Sum, TransportChecksum};
 use wire::ethernet;
@@ -26,6 +27,8 @@ pub struct Packet {
     changed: bool,
     /// Number of the interface that it leaves through.
     redirected: Option<u32>,
+    /// The tag of its VLAN, if it is beside the packet.
+    pub(crate) vlan: Option<u16>,
 }
 
 impl Default for Packet {
@@ -37,6 +40,7 @@ impl Default for Packet {
             form: TransportChecksum::Complete,
             changed: false,
             redirected: None,
+            vlan: None,
         }
     }
 }
@@ -71,6 +75,7 @@ impl Packet {
         self.form = form;
         self.changed = false;
         self.redirected = None;
+        self.vlan = None;
     }
 
     /// Puts the source address of the frame that an [IP packet](Self::fill_ip) came in into its header.
@@ -116,6 +121,17 @@ impl Packet {
 
     pub(crate) const fn redirect(&mut self, interface: Option<u32>) {
         self.redirected = interface;
+    }
+
+    /// Whether it has a link header, and not one that is made up.
+    pub(crate) const fn has_link(&self) -> bool {
+        self.made_up == 0
+    }
+
+    /// Takes octets out of the link header, which no checksum covers.
+    pub(crate) fn remove_from_link(&mut self, octets: Range<usize>) {
+        self.bytes.drain(octets);
+        self.changed = true;
     }
 
     /// Completes a partial transport checksum, as the kernel or a network card would: it is no longer known to be

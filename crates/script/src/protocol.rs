@@ -232,6 +232,11 @@ impl Protocols {
         Some(id)
     }
 
+    /// The number of a name that is known.
+    pub fn known(&self, name: &str) -> Option<ProtocolId> {
+        self.ids.get(name).copied()
+    }
+
     /// Adds a protocol, or replaces the one of its name. None when there are too many, of them or of names of fields.
     pub fn insert(&mut self, protocol: Protocol) -> Option<ProtocolId> {
         let id = self.id(&protocol.name)?;

@@ -6,11 +6,13 @@
 
 mod error;
 mod handle;
+mod headers;
 mod value;
 mod within;
 
 pub use error::AccessError;
 pub use handle::Handle;
+pub use headers::Header;
 pub use value::{Given, Got, Written};
 use wire::checksum::TransportChecksum;
 pub use within::MAX_THROUGH;
@@ -100,6 +102,33 @@ impl Store {
         self.octets.resize(offset, amount)?;
         self.renew();
         Ok(())
+    }
+
+    /// The VLAN that the packet has a tag of.
+    pub fn vlan_id(&self, handle: Handle) -> Result<Option<u16>, AccessError> {
+        self.whole(handle)?;
+        Ok(self.octets.vlan_id()?)
+    }
+
+    /// Puts a tag of a VLAN beside the packet. All views but that of the whole are gone.
+    pub fn push_vlan(&mut self, handle: Handle, id: i64) -> Result<(), AccessError> {
+        self.whole(handle)?;
+        self.octets.push_vlan(id)?;
+        self.renew();
+        Ok(())
+    }
+
+    /// Takes the first tag of a VLAN: which one that was. All views but that of the whole are gone.
+    pub fn pop_vlan(&mut self, handle: Handle) -> Result<Option<u16>, AccessError> {
+        self.whole(handle)?;
+        let id = self.octets.pop_vlan()?;
+        self.renew();
+        Ok(id)
+    }
+
+    fn whole(&self, handle: Handle) -> Result<(), AccessError> {
+        self.view(handle)?;
+        if self.is_packet && handle.is_whole() { Ok(()) } else { Err(AccessError::NotWhole) }
     }
 
     /// Has the packet leave through an interface, if the verdict is that it is stolen.

@@ -59,6 +59,14 @@ impl<V> Table<V> {
         self.shape
     }
 
+    /// Takes other measures. What has no room any more is forgotten, first what was written longest ago: how many entries.
+    pub fn reshape(&mut self, shape: Shape, now_ms: u64) -> usize {
+        self.shape = shape;
+        self.forget_expired(now_ms);
+        let too_many = self.entries.len().saturating_sub(shape.limit);
+        (0..too_many).filter(|_| self.forget_oldest()).count()
+    }
+
     /// The value of `key`.
     pub fn get(&self, key: &[u8], now_ms: u64) -> Option<&V> {
         let entry = self.entries.get(key)?;
@@ -122,10 +130,10 @@ impl<V> Table<V> {
         }
     }
 
-    fn forget_oldest(&mut self) {
-        if let Some((_, key)) = self.order.pop_first() {
-            self.entries.remove(&key);
-        }
+    /// Forgets the entry that was written longest ago; whether there was one.
+    pub(crate) fn forget_oldest(&mut self) -> bool {
+        let oldest = self.order.pop_first();
+        oldest.is_some_and(|(_, key)| self.entries.remove(&key).is_some())
     }
 }
 
@@ -146,6 +154,13 @@ impl Prefixes {
     /// Its limit.
     pub const fn limit(&self) -> usize {
         self.limit
+    }
+
+    /// Takes another limit. Some of those that have no room any more are forgotten: how many.
+    pub fn set_limit(&mut self, limit: usize) -> usize {
+        self.limit = limit;
+        let too_many: Vec<IpNet> = self.iter().skip(limit).map(|(prefix, _)| prefix).collect();
+        too_many.into_iter().filter(|prefix| self.remove(*prefix)).count()
     }
 
     /// Adds a prefix, or changes its value; whether there was room.
@@ -242,6 +257,25 @@ mod tests {
         assert!(set(&mut table, b"c", 3, 100), "it makes room");
         assert_eq!(table.count(100), 2);
         assert!(!table.remove(b"b", 150));
+    }
+
+    #[test]
+    fn other_measures_leave_what_fits() {
+        let mut table = table(3, None, WhenFull::Refuse);
+        for (at, key) in [b"a", b"b", b"c"].into_iter().enumerate() {
+            set(&mut table, key, 1, at as u64);
+        }
+        let measures = |limit, expires_ms| Shape { limit, expires_ms, when_full: WhenFull::Oldest };
+        assert_eq!(table.reshape(measures(9, Some(100)), 50), 0);
+        assert_eq!([b"a", b"b", b"c"].map(|key| table.get(key, 101).is_some()), [false, false, true]);
+        assert_eq!(table.reshape(measures(1, None), 60), 2);
+        assert_eq!(table.count(1000), 1);
+        let mut prefixes = Prefixes::new(3);
+        for prefix in ["10.0.0.0/8", "2001:db8::/32", "2001:db8:1::/48"] {
+            prefixes.add(prefix.parse().unwrap(), 1);
+        }
+        assert_eq!((prefixes.set_limit(5), prefixes.count()), (0, 3));
+        assert_eq!((prefixes.set_limit(2), prefixes.count()), (1, 2));
     }
 
     #[test]

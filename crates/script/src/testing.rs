@@ -3,14 +3,20 @@
 //! Each function runs in a fresh machine, on a clock that only it moves. What it calls is the script's own function,
 //! with a packet as a hook would give it.
 
+mod play;
+mod session;
+
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
+use crate::protocol::Protocols;
 pub use crate::syntax::names::Unknown;
 use crate::vm::{Limits, Machine, Script, ScriptError, Verdict};
+pub use play::{Played, Player};
+pub use session::{Answer, Session};
 use wire::checksum::TransportChecksum;
 
 /// Instructions for one test: it may run its script over many packets.
@@ -56,6 +62,10 @@ pub struct Made {
     pub frame: Vec<u8>,
     /// What it logged.
     pub log: Vec<String>,
+    /// What it captured, by the names of the captures, from the IP header on.
+    pub captured: Vec<(String, Vec<u8>)>,
+    /// The copies that it sent, by the names of interfaces, with their Ethernet header.
+    pub mirrored: Vec<(String, Vec<u8>)>,
 }
 
 /// What a script has, found by loading it.
@@ -78,7 +88,13 @@ pub(crate) struct World {
     pub(crate) random: u64,
     pub(crate) sent: Vec<Vec<u8>>,
     pub(crate) log: Vec<String>,
+    /// Packets that were captured, by the names of the captures.
+    pub(crate) captured: Vec<(String, Vec<u8>)>,
+    /// Copies of packets, by the names of the interfaces that they are for.
+    pub(crate) mirrored: Vec<(String, Vec<u8>)>,
     pub(crate) given: Vec<Given>,
+    /// Interfaces that packets were redirected to, by their numbers from 1 on.
+    pub(crate) interfaces: Vec<String>,
     /// Modules that were loaded.
     pub(crate) modules: Vec<Module>,
 }
@@ -114,12 +130,25 @@ impl Host for TestHost {
     }
 
     /// Any name is that of one.
-    fn interface(&mut self, _: &str) -> Result<u32, InterfaceError> {
-        Ok(1)
+    fn interface(&mut self, name: &str) -> Result<u32, InterfaceError> {
+        let known = &mut self.world.borrow_mut().interfaces;
+        let at = known.iter().position(|one| one == name).unwrap_or_else(|| {
+            known.push(name.to_owned());
+            known.len() - 1
+        });
+        Ok(at as u32 + 1)
     }
 
     fn log(&mut self, line: &str) {
         self.world.borrow_mut().log.push(line.to_owned());
+    }
+
+    fn capture(&mut self, name: &str, packet: &[u8]) {
+        self.world.borrow_mut().captured.push((name.to_owned(), packet.to_vec()));
+    }
+
+    fn mirror(&mut self, interface: &str, frame: &[u8]) {
+        self.world.borrow_mut().mirrored.push((interface.to_owned(), frame.to_vec()));
     }
 
     fn module(&mut self, name: &str) -> Result<Option<Module>, FileError> {
@@ -138,6 +167,15 @@ pub fn inspect(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Conten
     let host = TestHost { world: Rc::clone(&world), files: Rc::clone(files) };
     let modules = || std::mem::take(&mut world.borrow_mut().modules);
     Machine::new(host, Limits::default()).inspect(path, source, PREFIX, modules)
+}
+
+/// The protocols that a script knows once it is loaded.
+///
+/// # Errors
+/// The script's.
+pub fn protocols(path: &str, source: &str, files: &Rc<dyn Files>) -> Result<Protocols, ScriptError> {
+    let host = TestHost { world: Rc::default(), files: Rc::clone(files) };
+    Machine::new(host, Limits::default()).protocols_of(path, source)
 }
 
 /// Runs the tests of a script, for the packets that they give to its functions.
@@ -190,11 +228,14 @@ pub fn replay(
         world.borrow_mut().log.clear();
         let mut packet = Packet::of_frame(frame.clone(), TransportChecksum::Complete);
         let (verdict, error) = machine.run(rule, &mut packet);
+        let mut world = world.borrow_mut();
         all.push(Made {
             verdict: error.map_or(Ok(verdict), |error| Err(error.message)),
             redirected: packet.redirected().is_some(),
             frame: packet.bytes().to_vec(),
-            log: std::mem::take(&mut world.borrow_mut().log),
+            log: std::mem::take(&mut world.log),
+            captured: std::mem::take(&mut world.captured),
+            mirrored: std::mem::take(&mut world.mirrored),
         });
     }
     Ok(all)

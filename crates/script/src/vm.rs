@@ -3,15 +3,19 @@
 mod core;
 mod error;
 mod library;
+mod metrics;
 mod named;
 mod natives;
+mod options;
 pub mod outside;
 mod pattern;
 mod state;
+mod streams;
 mod strings;
 pub(crate) mod tables;
 mod testing;
 pub(crate) mod toplevel;
+mod trial;
 mod verdict;
 
 use std::cell::RefCell;
@@ -24,6 +28,8 @@ pub use error::{ErrorKind, ScriptError};
 use mlua::{Function, Value};
 pub use named::Tables;
 use state::State;
+pub use testing::Interactive;
+pub(crate) use toplevel::LIBRARIES;
 pub use verdict::Verdict;
 
 use crate::host::{Host, NoHost};
@@ -131,16 +137,17 @@ impl Machine {
     /// # Errors
     /// The script's, from which nothing changes.
     pub fn load(&mut self, script: Script) -> Result<RuleId, ScriptError> {
+        if !self.has(&script) {
+            let trial = self.try_out(script.state, &script.path, &script.source)?;
+            trial.function(&script.function).ok_or_else(|| missing(&script.path, &script.function))?;
+        }
         let known = self.states.get(&script.state);
         let same_path = known.and_then(|loaded| loaded.scripts.iter().find(|(path, _)| *path == script.path));
         match (known, same_path) {
             (Some(_), Some((_, source))) if *source == script.source => {}
             (Some(loaded), None) => loaded.packets.load(&script.source, &script.path)?,
             _ => {
-                let prepared = self.prepare(script.state, &script.path, &script.source)?;
-                if prepared.loaded.packets.function(&script.function).is_none() {
-                    return Err(missing(&script.path, &script.function));
-                }
+                let prepared = self.renew(script.state, &script.path, &script.source)?;
                 self.commit(prepared);
             }
         }
@@ -161,9 +168,42 @@ impl Machine {
     /// # Errors
     /// The script's: its text, or a function that a rule has and the text does not.
     pub fn prepare(&self, state: u32, path: &str, source: &str) -> Result<Prepared, ScriptError> {
+        self.try_out(state, path, source)?;
+        self.renew(state, path, source)
+    }
+
+    /// Whether a state has this text of a script.
+    fn has(&self, script: &Script) -> bool {
+        let loaded = self.states.get(&script.state);
+        let is_same = |(path, source): &(String, String)| *path == script.path && *source == script.source;
+        loaded.is_some_and(|loaded| loaded.scripts.iter().any(is_same))
+    }
+
+    /// The scripts of a state, with another text of one of them, which is the last.
+    fn scripts(&self, state: u32, path: &str, source: &str) -> Vec<(String, String)> {
         let mut scripts = self.states.get(&state).map_or_else(Vec::new, |loaded| loaded.scripts.clone());
         scripts.retain(|(known, _)| known != path);
         scripts.push((path.to_owned(), source.to_owned()));
+        scripts
+    }
+
+    /// Runs a text where nothing of it lasts: with empty tables, and a host that sends and logs nothing. What it is refused
+    /// for there has changed nothing.
+    fn try_out(&self, state: u32, path: &str, source: &str) -> Result<State, ScriptError> {
+        let world = trial::world(&self.shared);
+        let trial = State::new(world, state, self.limits, true)?;
+        for (path, source) in self.scripts(state, path, source) {
+            trial.load(&source, &path)?;
+        }
+        for rule in self.rules.iter().flatten().filter(|rule| rule.script.state == state) {
+            let name = &rule.script.function;
+            trial.function(name).ok_or_else(|| missing(&rule.script.path, name))?;
+        }
+        Ok(trial)
+    }
+
+    fn renew(&self, state: u32, path: &str, source: &str) -> Result<Prepared, ScriptError> {
+        let scripts = self.scripts(state, path, source);
         let packets = self.state(state, &scripts, true)?;
         let mut functions = Vec::new();
         for (at, rule) in self.rules.iter().enumerate() {
@@ -304,6 +344,22 @@ impl Machine {
             .map_or_else(Vec::new, |loaded| loaded.packets.core.protocols.borrow().iter().cloned().collect())
     }
 
+    /// The protocols that a script knows once it is loaded, in a state of its own.
+    ///
+    /// # Errors
+    /// The script's.
+    pub(crate) fn protocols_of(&self, path: &str, source: &str) -> Result<Protocols, ScriptError> {
+        let state = self.state(0, &[(path.to_owned(), source.to_owned())], true)?;
+        let protocols = state.core.protocols.borrow().clone();
+        Ok(protocols)
+    }
+
+    /// The same, by number and by name.
+    pub fn protocol_table(&self, state: u32) -> Protocols {
+        let loaded = self.states.get(&state);
+        loaded.map_or_else(Protocols::default, |loaded| loaded.packets.core.protocols.borrow().clone())
+    }
+
     fn state(
         &self,
         number: u32,
@@ -348,6 +404,13 @@ pub fn builtin_protocols() -> Result<Protocols, ScriptError> {
     let state = machine.state(0, &[], true)?;
     let protocols = state.core.protocols.borrow().clone();
     Ok(protocols)
+}
+
+/// A state as scripts find it, and what `runtime.lua` gives to Rust: for tests that look at all of it.
+#[cfg(test)]
+pub(crate) fn of_state() -> (mlua::Lua, mlua::Table) {
+    let state = Machine::new(NoHost, Limits::default()).state(0, &[], true).expect("a state");
+    (state.lua, state.entry)
 }
 
 fn run(state: &State, function: &Function, name: &str, packet: &mut Packet) -> Result<Verdict, ScriptError> {

@@ -277,7 +277,7 @@ pub struct UpOptions {
     /// The configuration
     pub file: PathBuf,
     /// The control socket, by default /run/sidestep/NAME.sock with the tunnel's name
-    #[arg(long, value_name = "PATH")]
+    #[arg(long, value_name = "PATH", value_parser = crate::new_socket::parse)]
     pub socket: Option<PathBuf>,
     /// Folder for what is remembered from one run to the next
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sidestep")]
@@ -402,7 +402,9 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
                 ssh::refuse_to_lock_out(&config, &file, confirm.is_some())?;
             }
             let confirm_ms = confirm.map(|time| u32::try_from(time.as_millis()).unwrap_or(u32::MAX));
-            control::ask_within(&path, &Request::Reload { confirm_ms }, control::LONG)?;
+            if let Some(why) = control::reload(&path, confirm_ms)? {
+                return Err(Failure::Message(why));
+            }
             let shown = path.display();
             match confirm {
                 None => print(format_args!("{shown}: reloaded\n"))?,

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use control::Request;
+use tunnel_runtime::Opened;
 
 use crate::failure::Failure;
 use crate::load::load_tunnel;
@@ -29,23 +30,42 @@ pub(crate) fn run(socket: &Path, open: bool) -> Result<(), Failure> {
         std::thread::sleep(LOOK_AGAIN);
     }
     let name = socket.display();
+    if !open && !tunnel_runtime::is_closed(socket) {
+        return print(format_args!("{name}: down; it keeps nothing closed\n"));
+    }
     if !open {
         return print(format_args!("{name}: down; what it carried is refused (--open ends that)\n"));
     }
-    let routes = tunnel_runtime::open_up(socket)?;
-    match (ended, routes) {
-        (false, 0) => {
-            let what = "there is no tunnel of this name, and none has left anything closed: `ls /run/sidestep` shows those that there are";
-            Err(Failure::Message(format!("{name}: {what}")))
-        }
-        _ => print(format_args!("{name}: down; what it carried leaves in clear, where other routes lead\n")),
+    let Opened { count, others } = tunnel_runtime::open_up(socket)?;
+    if !ended && count == 0 {
+        let what = "there is no tunnel of this name, and none has left anything closed: `ls /run/sidestep` shows those that there are";
+        return Err(Failure::Message(format!("{name}: {what}")));
     }
+    print(format_args!("{name}: down; what it carried leaves in clear, where other routes lead\n"))?;
+    for other in others {
+        let shown = other.display();
+        match control::ask(&other, &Request::Show) {
+            Err(control::Error::NotRunning { .. }) => print(format_args!(
+                "{shown}: had some of it closed, too, and has that no more; for the rest `sidestep down --socket {shown} --open`\n"
+            ))?,
+            _ => print(format_args!("{shown}: carries some of it, is up, and keeps that closed\n"))?,
+        }
+    }
+    Ok(())
 }
 
-/// Closes what the tunnel of a configuration carries, before its first start.
+/// Closes what the tunnel of a configuration carries, before its first start; while it is up it does so itself.
 pub(crate) fn close(file: &Path) -> Result<(), Failure> {
     let config = load_tunnel(file)?;
     let socket = control::socket_of(&config.tunnel.name);
-    let routes = tunnel_runtime::close(&config, &socket)?;
-    print(format_args!("{}: {routes} routes refuse what it is to carry\n", file.display()))
+    let file = file.display();
+    match tunnel_runtime::close(&config, &socket)? {
+        Some(routes) => print(format_args!("{file}: {routes} routes refuse what it is to carry\n")),
+        None => {
+            let name = config.tunnel.name;
+            print(format_args!(
+                "{file}: {name} is up, and keeps closed what it carries: nothing is changed\n"
+            ))
+        }
+    }
 }

@@ -50,6 +50,7 @@ mod key;
 mod load;
 mod manual;
 mod metrics;
+mod new_socket;
 mod page;
 mod peer;
 mod place;

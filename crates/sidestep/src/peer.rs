@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use config::{Source, TunnelConfig};
-use control::{Error, Request};
+use control::Error;
 use ipnet::{IpNet, Ipv6Net};
 use serde::Serialize;
 
@@ -321,8 +321,9 @@ fn reload(tunnel: &str, running: &Running) -> Result<String, Error> {
         Running::FromIt => {}
     }
     let socket = control::socket_of(tunnel);
-    match control::ask_within(&socket, &Request::Reload { confirm_ms: None }, control::LONG) {
-        Ok(_) => Ok(format!(", and {tunnel} has taken it over")),
+    match control::reload(&socket, None) {
+        Ok(None) => Ok(format!(", and {tunnel} has taken it over")),
+        Ok(Some(but)) => Ok(format!(", and {tunnel} has taken it over; {but}")),
         Err(Error::NotRunning { .. }) => is_not_running(),
         Err(error) => Err(error),
     }

@@ -1,6 +1,7 @@
 //! `rotate-key`: this gateway gets another key, and keeps the one before it for a time of grace.
 
 use std::fmt::Write as _;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -163,8 +164,9 @@ impl Keys {
         match Running::find(name, &self.file)? {
             Running::No => Ok(false),
             Running::FromIt => {
-                let reload = Request::Reload { confirm_ms: None };
-                control::ask_within(&control::socket_of(name), &reload, control::LONG)?;
+                if let Some(but) = control::reload(&control::socket_of(name), None)? {
+                    let _ = writeln!(io::stderr(), "sidestep: {but}");
+                }
                 Ok(true)
             }
             Running::From(other) => Err(Failure::Message(format!(

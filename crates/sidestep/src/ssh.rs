@@ -72,9 +72,9 @@ pub(crate) fn is_used() -> bool {
 }
 
 fn why_taken_away(tunnel: &TunnelConfig) -> Option<String> {
-    let client = current()?.client;
+    let Connection { client, interface, .. } = current()?;
     // Without an answer there is nothing to say.
-    let why = tunnel_runtime::surroundings::takes_away(tunnel, client).ok()??;
+    let why = tunnel_runtime::surroundings::takes_away(tunnel, client, interface.as_deref()).ok()??;
     Some(format!("from {client}: {why}"))
 }
 

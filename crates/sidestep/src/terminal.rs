@@ -20,6 +20,21 @@ pub(crate) fn print(text: impl fmt::Display) -> Result<(), Failure> {
     output(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 
+/// A text that came from elsewhere, as one line that does nothing to a terminal: what cannot be seen is `\x1b`.
+pub(crate) fn visible(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for character in text.chars() {
+        if character.is_control() {
+            for octet in character.encode_utf8(&mut [0; 4]).bytes() {
+                shown.push_str(&format!("\\x{octet:02x}"));
+            }
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Writes a report to standard error, with colours on a terminal whose user did not refuse them.
 pub(crate) fn complain(report: &config::Report) {
     if !report.is_empty() {

@@ -89,6 +89,27 @@ fn a_forwarded_packet_is_explained_by_its_forward() {
 }
 
 #[test]
+fn hosts_with_fixed_addresses_are_named_in_rules_and_in_packets() {
+    let file = include_str!("../../../examples/hosts.toml");
+    let explained = |words| text(&firewall(&["explain", "gateway.toml", words], file).stdout);
+    let said = explained("tcp from 192.168.2.130 to printer port 631 in guests out lan");
+    assert!(said.starts_with("accept: rule 1, ") && said.contains("(guests print)"), "{said}");
+    assert!(
+        explained("tcp from 192.168.2.130 to printer port 80 in guests out lan")
+            .starts_with("reject: no rule decides")
+    );
+    let tested = firewall(&["test", "gateway.toml"], file);
+    assert!(tested.status.success(), "{}", text(&tested.stdout));
+    let list = "[firewall.addresses]\nprinter = \"192.168.1.9\"\n\n[[firewall.rule]]";
+    let twice = firewall(&["check", "gateway.toml"], &edited(file, "[[firewall.rule]]", list));
+    assert!(
+        text(&twice.stderr).contains("a host of a network have the name \"printer\""),
+        "{}",
+        text(&twice.stderr)
+    );
+}
+
+#[test]
 fn a_test_that_fails_names_its_line_and_what_decides() {
     let file = edited(EXAMPLE, "rule   = \"the web server\"", "rule   = \"no games by day\"");
     let tested = firewall(&["test", "gateway.toml"], &file);

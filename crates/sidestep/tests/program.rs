@@ -224,6 +224,19 @@ fn without_a_daemon_show_says_so() {
     }
 }
 
+/// What else belongs to them is beside them, by their names but for the ending.
+#[test]
+fn daemons_listen_at_sockets_with_names_of_their_own() {
+    for words in [&["up"][..], &["ipsec", "up"]] {
+        for (socket, refused) in
+            [("a.1", true), ("a.socket", true), ("/nowhere/a", false), ("/nowhere/a.1.sock", false)]
+        {
+            let said = stderr(&sidestep(&[words, &["nothing.toml", "--socket", socket]].concat()));
+            assert_eq!(said.contains("a name that ends in .sock"), refused, "{said}");
+        }
+    }
+}
+
 #[test]
 fn what_is_no_socket_was_not_killed_and_what_has_ended_says_what_it_keeps_closed() {
     let folder = tempfile::tempdir().unwrap();

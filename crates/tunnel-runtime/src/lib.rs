@@ -43,4 +43,4 @@ mod transparent;
 
 pub use daemon::run;
 pub use error::Error;
-pub use kernel::closed::{close, open_up};
+pub use kernel::closed::{Opened, close, is_closed, open_up};

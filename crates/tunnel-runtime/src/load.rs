@@ -15,12 +15,18 @@ pub(crate) struct Loaded {
     pub(crate) router_before: Option<Box<RouterConfig>>,
 }
 
-/// Reads the file, and applies what concerns the gateway: not on the thread that carries packets.
-pub(crate) fn load(file: &Path, gateway: Option<&RouterHandle>) -> Result<Loaded, Error> {
+/// Reads the file, and applies what concerns the gateway if nothing is known by then that refuses the whole: not on the
+/// thread that carries packets.
+pub(crate) fn load(
+    file: &Path,
+    gateway: Option<&RouterHandle>,
+    check: impl FnOnce(&TunnelConfig) -> Result<(), Error>,
+) -> Result<Loaded, Error> {
     let config = config::load(file)?;
     let no_tunnel = || config::Error::NoTunnel { path: file.to_owned() };
     let tunnel = Box::new(config.tunnel.ok_or_else(no_tunnel)?);
     // Before anything is in force.
+    check(&tunnel)?;
     surroundings::refuse(&tunnel)?;
     let router_before = match (gateway, config.gateway) {
         (Some(running), Some(new)) => Some(running.reload(Box::new(new))?),
@@ -30,4 +36,26 @@ pub(crate) fn load(file: &Path, gateway: Option<&RouterHandle>) -> Result<Loaded
         }
     };
     Ok(Loaded { tunnel, router_before })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_refused_anyway_is_refused_before_the_gateway_hears_of_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("a.toml");
+        // With a gateway's part, which would be refused next.
+        let text = "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\nexternal = \"eth0\"\n\
+                    hop_prefix = \"2001:db8:a1::/64\"\n[[uplink]]\nname = \"fibre\"\ninterface = \"eth0\"\n";
+        linux::file::create(&file, text.as_bytes()).unwrap();
+        let refused = |check: fn(&TunnelConfig) -> Result<(), Error>| match load(&file, None, check) {
+            Err(Error::NeedsRestart(what)) => what,
+            Err(other) => panic!("{other}"),
+            Ok(_) => panic!("it is taken"),
+        };
+        assert_eq!(refused(|_| Err(Error::NeedsRestart("spin"))), "spin");
+        assert!(refused(|_| Ok(())).contains("[[uplink]]"));
+    }
 }

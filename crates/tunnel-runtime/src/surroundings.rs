@@ -8,6 +8,7 @@ use linux::netlink::{Netlink, Route, Via};
 
 use crate::error::Error;
 use crate::kernel;
+use crate::kernel::closed::KeptOff;
 use crate::obstacles::outer_route;
 use config::{Mode, TunnelConfig};
 
@@ -67,26 +68,55 @@ pub fn refuse_to_start(config: &TunnelConfig) -> Result<(), Error> {
 }
 
 /// Why nothing would reach a client of this machine any more, if it is so: what is for it would go into the tunnel, and does
-/// not yet.
+/// not yet, or would not leave any more. `interface` is by which a link-local address is reached.
 ///
 /// # Errors
 /// Where the kernel cannot be asked.
-pub fn takes_away(config: &TunnelConfig, client: IpAddr) -> Result<Option<String>, Error> {
-    let mut netlink = Netlink::open()?;
-    if config.node.mode != Mode::Routed {
+pub fn takes_away(
+    config: &TunnelConfig,
+    client: IpAddr,
+    interface: Option<&str>,
+) -> Result<Option<String>, Error> {
+    let (mode, external) = (config.node.mode, &config.node.external);
+    if mode == Mode::Transparent {
         return Ok(None);
     }
-    let Some(route) = netlink.matched_length(client)? else { return Ok(None) };
-    let hop = netlink.route_to(client)?;
-    let link = hop.map(|hop| netlink.link_by_index(hop.index)).transpose()?.flatten();
+    let mut netlink = Netlink::open()?;
+    let link = match interface {
+        Some(name) => netlink.link_by_name(name)?,
+        None => {
+            let hop = netlink.route_to(client)?;
+            hop.map(|hop| netlink.link_by_index(hop.index)).transpose()?.flatten()
+        }
+    };
+    let leaves_by = |name: &String| link.as_ref().is_some_and(|link| link.name == *name);
+    if mode == Mode::Host && client.is_ipv6() && leaves_by(external) {
+        return Ok(Some(format!(
+            "mode = \"host\" takes the addresses of {external} away, by which {client} is reached: come by IPv4, or by \
+             another interface"
+        )));
+    }
+    let Some(route) = netlink.matched_length(client)?.filter(|_| interface.is_none()) else {
+        return Ok(None);
+    };
     // A client that is behind a peer already loses nothing by the very route that leads to it.
-    let least = if link.is_some_and(|link| link.name == config.tunnel.name) { route + 1 } else { route };
+    let least = if leaves_by(&config.tunnel.name) { route + 1 } else { route };
     // A default route is two routes of one bit.
-    let takes = |prefix: &&IpNet| prefix.contains(&client) && prefix.prefix_len().max(1) >= least;
+    let shortest = if mode == Mode::Host { 0 } else { 1 };
+    let takes = |prefix: &&IpNet| prefix.contains(&client) && prefix.prefix_len().max(shortest) >= least;
     let peers = config.peers.iter().map(|peer| (peer, peer.allowed_ips.iter().find(takes)));
-    let taken = peers.filter_map(|(peer, prefix)| Some((peer, prefix?))).next();
-    Ok(taken.map(|(peer, prefix)| {
-        format!("allowed_ips of {} has {prefix}: give {client} a more specific route first", peer.name)
+    let remedy = format!("give {client} a more specific route first");
+    if let Some((peer, prefix)) = peers.filter_map(|(peer, prefix)| Some((peer, prefix?))).next() {
+        return Ok(Some(format!("allowed_ips of {} has {prefix}: {remedy}", peer.name)));
+    }
+    let Some(link) = link.filter(|link| link.name == *external) else { return Ok(None) };
+    let kept_off = KeptOff::of(config, Some(link.index), &mut netlink)?;
+    let prefix = kept_off.and_then(|kept_off| kept_off.keeps_off(client));
+    Ok(prefix.map(|prefix| {
+        format!(
+            "allowed_ips has {prefix}, which neither leaves by {external} nor comes in by it, but for networks of its \
+             permanent addresses and your own routes: {remedy}, or {external} such an address"
+        )
     }))
 }
 

@@ -307,6 +307,17 @@ impl Stage {
     fn gateway(&self) -> Value {
         let age = now_s() - self.begun_s;
         let (fast, slow) = (age * 3.1, age * 0.21);
+        let hosts = [
+            ("192.168.1.5", "printer", true),
+            ("192.168.1.130", "laptop", false),
+            ("192.168.1.187", "phone", false),
+        ];
+        let leased: Value = (0u64..)
+            .zip(hosts)
+            .map(|(place, (address, name, fixed))| {
+                json!({ "address": address, "mac": format!("02:00:5e:00:53:{place:02x}"), "name": format!("{name}.home.internal"), "fixed": fixed, "seconds": 43_000 - 9_000 * place })
+            })
+            .collect();
         json!({
             "version": "0.1.0", "uptime_seconds": age as u64,
             "uplinks": [
@@ -317,7 +328,9 @@ impl Stage {
             ],
             "networks": [
                 { "name": "home", "interface": "eth1", "link_up": true, "advertises": true, "default_router": true,
-                  "prefixes": [{ "prefix": "2001:db8:40:1::/64", "preferred_seconds": 3400, "valid_seconds": 7000 }], "dns_servers": [], "advertisements_sent": 812, "solicitations_received": 31, "rogue_routers": [] },
+                  "prefixes": [{ "prefix": "2001:db8:40:1::/64", "preferred_seconds": 3400, "valid_seconds": 7000 }], "dns_servers": [], "advertisements_sent": 812, "solicitations_received": 31, "rogue_routers": [],
+                  "dnsmasq": { "runs": true, "why": null, "restarts": 0, "range": "192.168.1.128-192.168.1.254", "addresses": 127, "domain": "home.internal",
+                    "leases": leased } },
             ],
             "addresses": [],
             "routes": [

@@ -75,7 +75,7 @@
 //! | [`drop_reasons`] | why packets go no further, as each crate declares it |
 //! | [`flow`] | addresses and flow hash of a packet |
 //! | [`virtio_net`] | the header before each packet of a TUN device with offloads |
-//! | [`pcap`] | capture files |
+//! | [`pcap`], [`pcapng`] | capture files |
 //! | [`segment`] | GSO packet → segments |
 //! | [`coalesce`] | segments → GSO packets |
 
@@ -99,6 +99,7 @@ pub mod mld;
 pub mod mss;
 pub mod ndp;
 pub mod pcap;
+pub mod pcapng;
 pub mod segment;
 pub mod tcp;
 #[cfg(test)]

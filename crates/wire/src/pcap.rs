@@ -45,7 +45,7 @@ pub struct Capture<'a> {
 
 /// The order of the machine that wrote the file.
 #[derive(Debug, Clone, Copy)]
-enum ByteOrder {
+pub(crate) enum ByteOrder {
     Little,
     Big,
 }
@@ -104,7 +104,23 @@ impl<'a> Capture<'a> {
 }
 
 impl ByteOrder {
-    fn u32_at(self, bytes: &[u8], at: usize) -> u32 {
+    pub(crate) fn u16_at(self, bytes: &[u8], at: usize) -> u16 {
+        let bytes = [bytes[at], bytes[at + 1]];
+        match self {
+            ByteOrder::Little => u16::from_le_bytes(bytes),
+            ByteOrder::Big => u16::from_be_bytes(bytes),
+        }
+    }
+
+    pub(crate) fn u64_at(self, bytes: &[u8], at: usize) -> u64 {
+        let (first, second) = (u64::from(self.u32_at(bytes, at)), u64::from(self.u32_at(bytes, at + 4)));
+        match self {
+            ByteOrder::Little => second << 32 | first,
+            ByteOrder::Big => first << 32 | second,
+        }
+    }
+
+    pub(crate) fn u32_at(self, bytes: &[u8], at: usize) -> u32 {
         let bytes = [bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]];
         match self {
             ByteOrder::Little => u32::from_le_bytes(bytes),

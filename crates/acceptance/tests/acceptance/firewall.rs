@@ -184,6 +184,22 @@ fn a_tunnel_that_takes_the_ssh_client_along_is_refused() {
     lab.exec(Node::GatewayA, ["sh", "-c", &route]).expect("a route");
     let routed = up(&lab, &behind, "");
     assert!(!routed.contains("SSH") && routed.contains("is up"), "{routed}");
+    // A neighbor, on a network of which this machine has an address that a router has told it: the network's route is the more
+    // specific one, and the table keeps it off all the same.
+    let text =
+        std::fs::read_to_string(&file).expect("a configuration").edited("2001:db8:b::/64", "2001:db8::/32");
+    std::fs::write(&file, text).expect("a configuration");
+    let address = |lab: &Lab, lifetime: &str| {
+        let words = format!("ip -6 address replace 2001:db8:77::5/64 dev ex nodad {lifetime}");
+        assert!(lab.exec(Node::GatewayA, ["sh", "-c", &words]).expect("a command").status.success());
+        up(lab, "2001:db8:77::9", "")
+    };
+    let refused = address(&lab, "valid_lft 3600 preferred_lft 3600");
+    let why = "allowed_ips has 2001:db8::/32, which neither leaves by ex";
+    assert!(refused.contains("closes the SSH connection") && refused.contains(why), "{refused}");
+    assert!(!refused.contains("is up"), "{refused}");
+    let permanent = address(&lab, "valid_lft forever preferred_lft forever");
+    assert!(!permanent.contains("SSH") && permanent.contains("is up"), "{permanent}");
 }
 
 /// Somebody outside says that it is a host behind the peer.

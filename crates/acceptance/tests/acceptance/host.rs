@@ -100,7 +100,8 @@ impl HostScene {
 
     fn up(&self, namespace: &Namespace, name: &str, configuration: &str) -> Process {
         let file = self.write(&format!("{name}.toml"), configuration);
-        let (file, socket) = (file.display().to_string(), self.path(name).display().to_string());
+        let (file, socket) =
+            (file.display().to_string(), self.path(&format!("{name}.sock")).display().to_string());
         let state = self.path(&format!("{name}.state")).display().to_string();
         let args = ["up", file.as_str(), "--socket", &socket, "--state-dir", &state];
         self.start(namespace, &self.program, &args, &format!("{name}.log"))
@@ -256,7 +257,7 @@ fn moves(carry: &str) {
     // Everything goes through the tunnel: nothing may take the way that the kernel would.
     let host = scene.up(&scene.host, "h", &host_configuration(&own, &other_public, "::/0", carry));
     let settled = Instant::now() + PATIENCE;
-    while !scene.path("h").exists() {
+    while !scene.path("h.sock").exists() {
         assert!(Instant::now() < settled, "{}", scene.log());
         std::thread::sleep(Duration::from_millis(50));
     }
@@ -270,7 +271,7 @@ fn moves(carry: &str) {
     let before = Echoes::parse(&run("cat", &echoes::FILES));
     let report = run("ping", &["-n", "-q", "-i", "0.02", "-c", "200", SERVER]);
     assert!(before.all_answered(&report, || run("cat", &echoes::FILES)), "{report}");
-    let socket = scene.path("h").display().to_string();
+    let socket = scene.path("h.sock").display().to_string();
     let show = Command::new(&scene.program).args(["show", "--json", "--socket", &socket]).output();
     let status: serde_json::Value = serde_json::from_slice(&show.expect("it").stdout).expect("JSON");
     let rewritten = status["peers"][0]["rx_rewritten_packets"].as_u64().expect("a number");
@@ -314,6 +315,88 @@ fn moves(carry: &str) {
     routers.stop(Duration::from_secs(5));
 }
 
+/// A configuration in a file that its owner alone may read, since it has a key.
+fn written(folder: &tempfile::TempDir, text: &str) -> std::path::PathBuf {
+    let file = folder.path().join("h.toml");
+    let mut options = std::fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&file);
+    opened.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file");
+    file
+}
+
+/// Its addresses go, and the connection with them.
+#[test]
+fn a_host_is_not_taken_from_the_ssh_client_that_is_reached_by_its_interface() {
+    let Some(program) = crate::program(&[]) else { return };
+    let ([own, _], [_, other]) = (keys(&program), keys(&program));
+    let namespace = Namespace::named(lab::prefix::unique());
+    namespace.create().expect("a namespace");
+    namespace
+        .ip("link add name eth0 type veth peer name other\nlink set dev other up\nlink set dev eth0 up\n\
+             addr add 2001:db8:1::5/64 dev eth0 nodad valid_lft 3600 preferred_lft 3600\n\
+             addr add 192.0.2.5/24 dev eth0\n")
+        .expect("an interface");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = written(&folder, &host_configuration(&own, &other, "2001:db8:b::/64", "encapsulate"));
+    let up = |connection: &str| {
+        let mut command = namespace.command("timeout").expect("the namespace");
+        command.arg("2").arg(&program).arg("up").arg(&file).arg("--state-dir").arg(folder.path());
+        command.arg("--socket").arg(folder.path().join("h.sock"));
+        let output = command.env("SSH_CONNECTION", connection).output().expect("the program");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let refused = ["2001:db8:1::9 50000 2001:db8:1::5 22", "fe80::9%eth0 50000 fe80::5%eth0 22"].map(up);
+    let by_ipv4 = up("192.0.2.9 50000 192.0.2.5 22");
+    let _ = namespace.delete();
+    for said in refused {
+        assert!(said.contains("closes the SSH connection") && !said.contains("is up"), "{said}");
+    }
+    assert!(by_ipv4.contains("hop is up"), "{by_ipv4}");
+}
+
+/// What a killed run had taken over comes back with the next start, also where that fails.
+#[test]
+fn a_host_stays_closed_where_the_start_after_a_kill_fails() {
+    let Some(program) = crate::program(&["radvd"]) else { return };
+    let ([own, public], [other, other_public]) = (keys(&program), keys(&program));
+    let scene = HostScene::new(program);
+    let routers = scene.start_routers();
+    let gateway = scene.up(&scene.gateway, "g", &gateway_configuration(&other, &public, "encapsulate"));
+    let configuration = host_configuration(&own, &other_public, "::/0", "encapsulate");
+    let start = || scene.up(&scene.host, "h", &configuration);
+    let host = start();
+    scene.host.ip("link set dev eth0 up\n").expect("up");
+    scene.plug_in(1);
+    scene.reaches(SERVER, PATIENCE);
+    host.kill();
+    // Somebody's route is in its way; by then the kernel has its own ways again.
+    scene.host.ip("route add unreachable ::/0 metric 1024\n").expect("a route");
+    let refused = start().wait(PATIENCE);
+    scene.host.ip("route del unreachable ::/0 metric 1024\n").expect("no route");
+    assert!(refused.is_some_and(|status| !status.success()), "{}", scene.log());
+    let run = |words: &[&str]| {
+        let output = scene.host.command("ip").expect("the namespace").args(words).output().expect("ip");
+        String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+    };
+    // The kernel asks for a router as a link comes up.
+    scene.host.ip("link set dev eth0 down\nlink set dev eth0 up\n").expect("up");
+    let deadline = Instant::now() + PATIENCE;
+    while !run(&["-6", "route", "show", "default"]).contains("proto ra") {
+        assert!(Instant::now() < deadline, "no router:\n{}", run(&["-6", "route"]));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    let there = run(&["-6", "route", "get", SERVER]);
+    assert!(there.contains("No route to host"), "{there}\n{}", run(&["-6", "route"]));
+    // Its next start succeeds as ever.
+    let host = start();
+    scene.reaches(SERVER, PATIENCE);
+    assert!(host.stop(Duration::from_secs(10)).success());
+    let there = run(&["-6", "route", "get", SERVER]);
+    assert!(there.contains("No route to host"), "{there}\n{}", run(&["-6", "route"]));
+    gateway.stop(Duration::from_secs(10));
+    routers.stop(Duration::from_secs(5));
+}
+
 /// An address that somebody gave for good is theirs.
 #[test]
 fn an_interface_with_an_address_of_its_own_is_refused() {
@@ -325,11 +408,7 @@ fn an_interface_with_an_address_of_its_own_is_refused() {
         .ip("link add name eth0 type veth peer name other\naddr add 2001:db8:1::5/64 dev eth0 nodad\nlink set dev eth0 up\n")
         .expect("an interface");
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("h.toml");
-    let mut options = std::fs::OpenOptions::new();
-    let opened = options.write(true).create(true).truncate(true).mode(0o600).open(&file);
-    let text = host_configuration(&own, &other, "2001:db8:b::/64", "encapsulate");
-    opened.and_then(|mut file| file.write_all(text.as_bytes())).expect("a file");
+    let file = written(&folder, &host_configuration(&own, &other, "2001:db8:b::/64", "encapsulate"));
     let mut command = namespace.command(&program).expect("the namespace");
     let output =
         command.arg("up").arg(&file).arg("--state-dir").arg(folder.path()).output().expect("the program");

@@ -88,13 +88,13 @@ impl ReferenceScene {
     fn start_program(&self, program: &Path, configuration: &Path) -> Process {
         let mut command = self.namespaces[0].command(program).expect("the namespace");
         command.arg("up").arg(configuration).arg("--state-dir").arg(self.folder.path());
-        command.arg("--socket").arg(self.folder.path().join("socket"));
+        command.arg("--socket").arg(self.folder.path().join("a.sock"));
         Process::start(&mut command, &self.folder.path().join("program.log")).expect("the program")
     }
 
     fn show(&self, program: &Path) -> serde_json::Value {
         let mut command = Command::new(program);
-        command.args(["show", "--json", "--socket"]).arg(self.folder.path().join("socket"));
+        command.args(["show", "--json", "--socket"]).arg(self.folder.path().join("a.sock"));
         let output = command.output().expect("the program");
         serde_json::from_slice(&output.stdout).expect("a status")
     }

@@ -14,10 +14,13 @@ use router::firewall::region::regions;
 use router::firewall::service::Service;
 use router::firewall::{Packet, Policy, Rule, Schedule, Settings, Verdict, Zone, ZoneRef, ZoneSet};
 use router::forward::Forward;
+use router::nat64::Nat64;
 use toml::Spanned;
 
 use crate::converter::Converter;
+use crate::dhcp::addresses_by_name;
 use crate::document::Document;
+use crate::nat64::{add_embedded, join_zone};
 use crate::report::Finding;
 use crate::section::Given;
 use crate::transition::TransitionTable;
@@ -55,7 +58,7 @@ pub struct Expectation {
 /// The word for a decision that no rule makes.
 pub const DEFAULT: &str = "default";
 
-const ADDRESS_HELP: &str = "write addresses, prefixes, ranges (2001:db8::1-2001:db8::9), suffixes (*::10), or names of [firewall.addresses]";
+const ADDRESS_HELP: &str = "write addresses, prefixes, ranges (2001:db8::1-2001:db8::9), suffixes (*::10), names of [firewall.addresses], or of hosts with a fixed address ([[network.dhcp.host]])";
 const SERVICE_HELP: &str = "write tcp/443, udp/8000-8010, icmpv6/echo-request, esp, proto/47, a known name like ssh, or names of [firewall.services]";
 
 /// Where lines end, by byte: ten thousand rules are not to read the file from its beginning each.
@@ -81,6 +84,7 @@ impl Converter<'_> {
         text: &str,
         tunnels: Tunnels<'_>,
         forwards: Vec<Forward>,
+        nat64: Option<&Nat64>,
     ) -> Option<Firewall> {
         let table = document.firewall.get()?;
         if !table.enabled.is_true() || document.zone.is_wrong() {
@@ -106,6 +110,7 @@ impl Converter<'_> {
         let settings = self.settings(document, table, tunnels.endpoints.clone());
         let mut zones: Vec<Zone> = zones.into_iter().collect::<Option<_>>()?;
         self.members(document, &tunnels, &mut zones)?;
+        join_zone(document, &mut zones);
         // Without rules first: a zone that cannot be is told before rules that name it.
         let named = self.policy(document, zones, Vec::new(), Settings::default())?;
         let schedules = self.schedules(table);
@@ -113,11 +118,20 @@ impl Converter<'_> {
             self.check_names(kind, sets);
         }
         let (addresses, services) = (table.addresses.get()?, table.services.get()?);
-        let addresses = Names { named: addresses, literal: value::addresses, help: ADDRESS_HELP };
-        let services = Names { named: services, literal: value::services, help: SERVICE_HELP };
+        let hosts = addresses_by_name(document);
+        let addresses = Names { named: addresses, hosts, literal: value::addresses, help: ADDRESS_HELP };
+        let services =
+            Names { named: services, hosts: BTreeMap::new(), literal: value::services, help: SERVICE_HELP };
         for set in addresses.named.values() {
             if let Err(problem) = addresses.resolve(set.get_ref()) {
                 self.refuse(set.span(), "addresses", problem);
+            }
+        }
+        for host in addresses.hosts.keys() {
+            if let Some(set) = addresses.named.get(host) {
+                let title = format!("[firewall.addresses] and a host of a network have the name {host:?}");
+                let help = "rename one of them: rules that name it would be about the list";
+                self.report(Finding::error(set.span(), title, "", help));
             }
         }
         for set in services.named.values() {
@@ -137,6 +151,9 @@ impl Converter<'_> {
         let places = of_fleet.chain(table.rule.list().iter().map(Spanned::span));
         let places: Vec<_> = places.chain(document.forward.list().iter().map(Spanned::span)).collect();
         first.extend(rules);
+        if let Some(nat64) = nat64 {
+            add_embedded(nat64, &mut first);
+        }
         first.extend(forwards.iter().map(|forward| {
             let everywhere = (0..named.zones().len()).map(ZoneRef::Zone).collect();
             let to = named.zone_of(&forward.towards, forward.to.into());
@@ -146,7 +163,7 @@ impl Converter<'_> {
                 to.map_or(ZoneSet::Any, |zone| ZoneSet::Of(vec![zone])),
             )
         }));
-        let settings = Settings { forwards, ..settings? };
+        let settings = Settings { forwards, translated: nat64.map(|nat64| nat64.prefix), ..settings? };
         let policy = self.policy(document, named.zones().to_vec(), first, settings)?;
         if !self.forwards_fit_rules(document, &policy, &places) {
             return None;
@@ -193,6 +210,12 @@ impl Converter<'_> {
             ipv6_in_ipv4: over_ipv4,
             ipv4_in_ipv6: over_ipv6,
             forwards: Vec::new(),
+            port_mapping: document
+                .network
+                .list()
+                .iter()
+                .any(|network| network.get_ref().port_mapping.given().is_some()),
+            translated: None,
         })
     }
 
@@ -323,11 +346,12 @@ impl Converter<'_> {
     }
 }
 
-/// What words are that mean addresses, or names of `[firewall.addresses]`.
+/// What words are that mean addresses, or names of `[firewall.addresses]` or of hosts.
 pub(crate) fn resolve_addresses(document: &Document, words: &OneOrMany) -> Result<Vec<Address>, Problem> {
     let none = BTreeMap::new();
     let named = document.firewall.get().and_then(|table| table.addresses.get()).unwrap_or(&none);
-    Names { named, literal: value::addresses, help: ADDRESS_HELP }.resolve(words)
+    let hosts = addresses_by_name(document);
+    Names { named, hosts, literal: value::addresses, help: ADDRESS_HELP }.resolve(words)
 }
 
 /// Whether both rules can be about one packet, zones aside.

@@ -57,7 +57,7 @@ section! {
         /// Zones that the packet goes to, by name, and `gateway`.
         to: OneOrMany = Otherwise("everywhere, including the gateway");
         /// Source addresses: `2001:db8::1`, `2001:db8::/32`, `2001:db8::1-2001:db8::9`, names in
-        /// `[firewall.addresses]`, and `*::10`: the last 64 bits, whatever the current prefix (`*::10/48`: the last
+        /// `[firewall.addresses]` and of [hosts with a fixed address](gateway.md#networkdhcp-ipv4-addresses-for-hosts), and `*::10`: the last 64 bits, whatever the current prefix (`*::10/48`: the last
         /// 48).
         source: OneOrMany = Otherwise("any");
         /// Destination addresses, in the same forms.

@@ -104,12 +104,14 @@ type Read<T> = Result<Vec<T>, WordError>;
 /// Sets with a name, and what a word that names none of them may be.
 pub(super) struct Names<'t, T> {
     pub(super) named: &'t BTreeMap<String, Spanned<OneOrMany>>,
+    /// Hosts, by names that are not among these.
+    pub(super) hosts: BTreeMap<String, Vec<T>>,
     pub(super) literal: fn(&str) -> Option<Read<T>>,
     /// What a word may be.
     pub(super) help: &'static str,
 }
 
-impl<T> Names<'_, T> {
+impl<T: Clone> Names<'_, T> {
     /// What the words mean.
     pub(super) fn resolve(&self, words: &OneOrMany) -> Result<Vec<T>, Problem> {
         let mut found = Vec::new();
@@ -134,6 +136,10 @@ impl<T> Names<'_, T> {
                 within.push(word);
                 self.collect(set.get_ref(), within, found)?;
                 within.pop();
+                continue;
+            }
+            if let Some(values) = self.hosts.get(word) {
+                found.extend_from_slice(values);
                 continue;
             }
             match (self.literal)(word) {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::key::Digest;
 use crate::name::Name;
-use crate::peers::{File, Lines, Part, Parts, SharedParts};
+use crate::peers::{Part, Parts, SharedParts, file, named_in};
 use crate::shared::Shared;
 
 /// After how long the gateway is given again what it has refused although nothing in it is new: something else may have been
@@ -20,6 +20,8 @@ use crate::shared::Shared;
 const AGAIN: Duration = Duration::from_secs(30);
 /// The same, where it was for some sites alone.
 const LEFT_OUT_AGAIN: Duration = Duration::from_secs(600);
+/// How long a gateway that is not there has to begin with all that it is to have.
+const STARTING: Duration = Duration::from_secs(5);
 /// The longest that is kept of a reason.
 const LONGEST_WHY: usize = 160;
 
@@ -65,6 +67,8 @@ pub(super) struct Given {
     last: Last,
     /// When all of it is tried again.
     at: Option<Duration>,
+    /// When a gateway that is not there is left what it took last.
+    leave_at: Option<Duration>,
     /// Why it takes nothing.
     fault: Option<String>,
 }
@@ -76,8 +80,6 @@ struct Last {
     left_out: BTreeMap<Name, String>,
     /// Of the file; nothing before there was one.
     digest: Option<Digest>,
-    /// While something is tried.
-    lines: Lines,
 }
 
 impl Given {
@@ -105,8 +107,13 @@ impl Given {
         self.at
     }
 
+    pub(super) fn leave_deadline(&self) -> Option<Duration> {
+        self.leave_at
+    }
+
     /// What the gateway is to have is this, all of it: the file, if that is something else than it was to have.
-    pub(super) fn want(&mut self, parts: Parts) -> Option<String> {
+    pub(super) fn want(&mut self, mut parts: Parts) -> Option<String> {
+        parts.keep(&self.wanted);
         if *self.wanted == parts && self.last.digest.is_some() {
             return None;
         }
@@ -131,6 +138,7 @@ impl Given {
         answer: Result<(), String>,
         now: Duration,
     ) -> (Vec<Outcome>, Option<String>) {
+        self.there();
         match answer {
             Ok(()) => {
                 self.taken.parts = self.last.parts.clone();
@@ -141,10 +149,7 @@ impl Given {
             }
             Err(why) => {
                 if let Some(fault) = self.refused(&why) {
-                    self.groups.clear();
-                    (self.is_trying, self.is_checking, self.at) = (false, false, Some(now + AGAIN));
-                    let is_new = self.fault.replace(fault.clone()).as_ref() != Some(&fault);
-                    return (Vec::from_iter(is_new.then_some(Outcome::Refused(fault))), None);
+                    return (Vec::from_iter(self.failed(fault, now)), None);
                 }
             }
         }
@@ -155,11 +160,30 @@ impl Given {
         (outcomes, self.give_other())
     }
 
-    /// The gateway is not there: what it is to begin with, which is what it took last, without those that are none any more.
-    /// Nothing if it has that.
-    pub(super) fn absent(&mut self) -> Option<String> {
+    /// Nothing of it is taken, for a reason that is no site's: all of it is tried again later.
+    pub(super) fn failed(&mut self, fault: String, now: Duration) -> Option<Outcome> {
+        self.groups.clear();
+        (self.is_trying, self.is_checking, self.at) = (false, false, Some(now + AGAIN));
+        let is_new = self.fault.replace(fault.clone()).as_ref() != Some(&fault);
+        is_new.then_some(Outcome::Refused(fault))
+    }
+
+    /// The gateway runs.
+    pub(super) fn there(&mut self) {
+        self.leave_at = None;
+    }
+
+    /// The gateway is not there. Perhaps it is starting, and has read its file already: then that is to stay as it is.
+    pub(super) fn absent(&mut self, now: Duration) {
         self.groups.clear();
         (self.is_trying, self.is_checking) = (false, false);
+        self.leave_at.get_or_insert(now + STARTING);
+    }
+
+    /// It is still not there: what it is to begin with, which is what it took last, without those that are none any more.
+    /// Nothing if it has that.
+    pub(super) fn leave(&mut self) -> Option<String> {
+        self.leave_at = None;
         self.give_other()
     }
 
@@ -170,7 +194,7 @@ impl Given {
             return Some(said);
         }
         let mut is_named = false;
-        for site in self.last.lines.named_in(why) {
+        for site in named_in(why, &file(&self.last.parts, &self.last.left_out)) {
             let group = self.groups.last_mut().filter(|_| !self.is_checking);
             // What is new of it, or what it had taken: then something else here is not as it was.
             if group.is_some_and(|group| group.remove(&site))
@@ -215,23 +239,29 @@ impl Given {
 
     /// What it took last of those that are still to be there, with what is tried now.
     fn parts(&self) -> Shared<Parts> {
+        let none = BTreeSet::new();
+        let tried = self.groups.last().filter(|_| !self.is_checking).unwrap_or(&none);
+        let taken = &self.taken.parts.sites;
+        let is_there = |(site, part): (&Name, _)| tried.contains(site) || taken.get(site) == Some(part);
+        if self.wanted.sites.iter().all(is_there) {
+            return self.wanted.clone();
+        }
         let mut parts = Parts::clone(&self.taken.parts);
         parts.here.clone_from(&self.wanted.here);
         parts.sites.retain(|site, _| self.wanted.sites.contains_key(site));
-        let tried = self.groups.last().filter(|_| !self.is_checking).into_iter().flatten();
         for site in tried {
             if let Some(part) = self.wanted.sites.get(site) {
                 parts.sites.insert(site.clone(), part.clone());
             }
         }
-        if parts == *self.wanted { self.wanted.clone() } else { Shared::new(parts) }
+        Shared::new(parts)
     }
 
     /// The file of these.
     fn give(&mut self, parts: Shared<Parts>) -> String {
-        let File { text, lines } = File::of(&parts, &self.taken.left_out);
-        let (left_out, digest) = (self.taken.left_out.clone(), Some(Digest::of(text.as_bytes())));
-        self.last = Last { parts, left_out, digest, lines };
+        let left_out = self.taken.left_out.clone();
+        let text = file(&parts, &left_out);
+        self.last = Last { parts, left_out, digest: Some(Digest::of(text.as_bytes())) };
         text
     }
 
@@ -241,9 +271,6 @@ impl Given {
         let is_same =
             before.is_some() && self.last.parts == parts && self.last.left_out == self.taken.left_out;
         let text = if is_same { None } else { Some(self.give(parts)) };
-        if !self.is_trying {
-            self.last.lines = Lines::default();
-        }
         text.filter(|_| self.last.digest != before)
     }
 }

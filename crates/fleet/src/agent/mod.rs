@@ -46,6 +46,11 @@ pub const WAIT: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 /// How often a peer is asked although controllers answer, on average.
 const GOSSIP: Duration = Duration::from_secs(600);
+/// How long somebody is not asked again who has told a change of another document than is known here.
+const ASIDE: Duration = Duration::from_secs(2);
+/// How often controllers are told again what this site says of itself, on average: they may have refused it while another site
+/// still had a network, or be restored from a backup.
+const SAY_AGAIN: Duration = Duration::from_secs(3600);
 /// Between two changes of the gateway, at least: a reload loses nothing, and is not for every one of many documents.
 const BETWEEN: Duration = Duration::from_secs(1);
 
@@ -69,13 +74,18 @@ pub struct Agent {
     /// What others say of themselves, at a pace, and how often this site does.
     paced: Paced,
     own_pace: Pace,
+    /// Whether the next question is for the whole document: what was told as a change of the one that is known here was a change
+    /// of another one with its serial, as where controllers were restored from a backup.
+    wants_whole: bool,
     /// Whether a controller has answered since one last did not.
     has_controller: bool,
     /// Where signposts have led, and when they are looked for again.
     found: Vec<Source>,
     look_up_at: Duration,
-    /// Own notices that no controller has confirmed.
+    /// Own notices that no controller has answered since they are new, or since they were to be told again.
     unsaid: News,
+    /// When they are told again: after a start with the first question.
+    say_again_at: Duration,
     /// How many peers are still to be told them in a row, where no controller passes them on.
     untold: usize,
     actions: VecDeque<Action>,
@@ -186,6 +196,9 @@ pub enum Action {
     /// Give this to the gateway, in place of what it had: its peers. Then call [`Agent::gateway_answered`], or
     /// [`Agent::gateway_is_absent`].
     Apply(String),
+    /// Write this for the gateway that is not there, for it to begin with. It is not to be told: one that begins just now, with
+    /// what was written before, would end sessions for it.
+    Leave(String),
     /// Keep what the gateway has taken ([`Agent::taken`]) over a restart.
     KeepTaken,
     /// Say what came of it.
@@ -218,10 +231,12 @@ impl Agent {
             apply_at: Some(now),
             paced: Paced::default(),
             own_pace: Pace::default(),
+            wants_whole: false,
             has_controller: false,
             found: Vec::new(),
             look_up_at: now,
             unsaid: News::default(),
+            say_again_at: now,
             untold: 0,
             actions: VecDeque::new(),
             next: 0,
@@ -250,8 +265,9 @@ impl Agent {
     #[must_use]
     pub fn deadline(&self) -> Duration {
         let lines = self.lines.iter().map(|line| line.asked.as_ref().map_or(line.at, |asked| asked.until));
-        let others = [self.apply_at, self.given.deadline(), self.paced.deadline()];
-        lines.chain(others.into_iter().flatten()).min().unwrap_or(Duration::MAX)
+        let given = [self.given.deadline(), self.given.leave_deadline()];
+        let others = [self.apply_at, self.paced.deadline()].into_iter().chain(given);
+        lines.chain(others.flatten()).min().unwrap_or(Duration::MAX)
     }
 
     /// What is to be done next.
@@ -270,6 +286,9 @@ impl Agent {
         }
         if self.given.deadline().is_some_and(|at| at <= now) {
             self.give_again();
+        }
+        if self.given.leave_deadline().is_some_and(|at| at <= now) {
+            self.actions.extend(self.given.leave().map(Action::Leave));
         }
         for index in 0..self.lines.len() {
             let asked = &self.lines[index].asked;
@@ -290,7 +309,13 @@ impl Agent {
             return;
         };
         let (wait, news) = match line.kind {
-            Kind::Controllers => (WAIT, self.unsaid.clone()),
+            Kind::Controllers => {
+                if self.say_again_at <= now {
+                    self.unsaid = self.desk.fleet().notices_of(&self.own);
+                    self.say_again_at = now + self.random.around(SAY_AGAIN);
+                }
+                (WAIT, self.unsaid.clone())
+            }
             // To a peer one turns for a moment only, unless there is nobody else, and nothing to tell the others.
             Kind::Peers => {
                 let is_short = self.has_controller || self.untold > 1;
@@ -299,7 +324,11 @@ impl Agent {
                 (wait, self.desk.fleet().notices_of(&self.own))
             }
         };
-        let question = Question { have: self.desk.fleet().have(), since: line.sources.heard() };
+        let mut have = self.desk.fleet().have();
+        if std::mem::take(&mut self.wants_whole) {
+            have.serial = None;
+        }
+        let question = Question { have, since: line.sources.heard() };
         let id = RequestId(self.next);
         self.next += 1;
         line.asked =
@@ -337,6 +366,10 @@ impl Agent {
             }
         }
         self.take(answer.news, &asked.source, now);
+        if self.wants_whole {
+            let line = &mut self.lines[index];
+            line.at = line.at.max(now + ASIDE);
+        }
     }
 
     /// Controllers answer: nobody else has to be waited for.
@@ -447,6 +480,7 @@ impl Agent {
 
     fn take_now(&mut self, news: News, source: impl Display, now: Duration) {
         let taken = self.desk.take(news);
+        self.wants_whole |= taken.refused.iter().any(|refusal| matches!(refusal, Refusal::NotSigned(_)));
         for refusal in taken.refused {
             // A change of what is not known here is asked for as a whole, with the next question.
             if !matches!(refusal, Refusal::Gap(_)) {
@@ -517,7 +551,7 @@ impl Agent {
         if fleet.document().is_none() {
             return;
         }
-        let parts = Parts::of(&Plan::of(fleet, &self.own));
+        let parts = Parts::of(Plan::of(fleet, &self.own));
         if let Some(text) = self.given.want(parts) {
             self.actions.push_back(Action::Apply(text));
             self.applied = Some(now);
@@ -546,14 +580,20 @@ impl Agent {
         }
     }
 
-    /// The gateway does not run. It begins with what it has taken before, so that what it might refuse does not keep it from
-    /// running.
-    pub fn gateway_is_absent(&mut self) {
-        self.actions.extend(self.given.absent().map(Action::Apply));
+    /// The gateway does not run. If it is not there soon it begins with what it has taken before, so that what it might refuse
+    /// does not keep it from running.
+    pub fn gateway_is_absent(&mut self, now: Duration) {
+        self.given.absent(now);
+    }
+
+    /// What the gateway was to be given, or left, could not be written.
+    pub fn peers_not_written(&mut self, why: String, now: Duration) {
+        self.actions.extend(self.given.failed(why, now).map(Action::Gateway));
     }
 
     /// The gateway runs again.
     pub fn gateway_is_there(&mut self) {
+        self.given.there();
         if self.desk.fleet().document().is_some() {
             self.give_again();
         }

@@ -19,7 +19,7 @@ use crate::key::VerifyingKey;
 use crate::line::Line;
 use crate::name::Name;
 use crate::news::{DocumentNews, Have, News, Refusal, Taken};
-use crate::notice::{ContactNotice, NetworksNotice};
+use crate::notice::{ContactNotice, DelegatedLines, NetworksNotice};
 use crate::settings::Settings;
 use crate::signed::Signed;
 use crate::site::{Contact, Member, Told};
@@ -145,16 +145,38 @@ impl Fleet {
         if let Some(document) = news.document {
             taken.note(self.take_document(document));
         }
-        for lines in news.delegated {
+        // A site that comes and goes under one document comes first, whatever the order that it is told in.
+        let (adds, others): (Vec<_>, Vec<_>) = news.delegated.into_iter().partition(DelegatedLines::adds);
+        for lines in adds.into_iter().chain(others) {
             taken.note(self.take_delegated(lines));
         }
-        for notice in news.networks {
-            taken.note_said(self.take_networks(notice));
-        }
-        for notice in news.contacts {
-            taken.note_said(self.take_contact(notice));
-        }
+        self.take_notices(news.networks, news.contacts, &mut taken);
         taken
+    }
+
+    /// Where a site takes what another gives up, and a third what that one does, all may be told at once, in any order.
+    fn take_notices(
+        &mut self,
+        mut networks: Vec<Signed<NetworksNotice>>,
+        mut contacts: Vec<Signed<ContactNotice>>,
+        taken: &mut Taken,
+    ) {
+        for is_last in [false, false, true] {
+            let (mut later_networks, mut later_contacts) = (Vec::new(), Vec::new());
+            for notice in networks {
+                match self.take_networks(notice.clone()) {
+                    Err(Refusal::Notice { .. }) if !is_last => later_networks.push(notice),
+                    result => taken.note_said(result),
+                }
+            }
+            for notice in contacts {
+                match self.take_contact(notice.clone()) {
+                    Err(Refusal::Notice { .. }) if !is_last => later_contacts.push(notice),
+                    result => taken.note_said(result),
+                }
+            }
+            (networks, contacts) = (later_networks, later_contacts);
+        }
     }
 
     fn take_authority(&mut self, signed: Signed<Authority>) -> Result<bool, Refusal> {

@@ -117,6 +117,53 @@ fn what_is_said_while_no_controller_answers_is_told_to_peers_and_to_controllers_
     assert!(world.run_until(120 * SECOND, is_told));
 }
 
+/// Its machine is off when controllers are back; or they lose what they knew.
+#[test]
+fn what_a_site_has_said_is_told_again_after_a_start_and_now_and_then() {
+    let (_, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    let before = world.controllers.fleet().clone();
+    world.set_up(false);
+    let now = world.now;
+    let spoke = world.agents.get_mut(&name("s2")).unwrap();
+    spoke.renumbered(Some(contact(0x99)), None, 1_800_000_000, now);
+    let kept = spoke.fleet().clone();
+    world.run(10 * SECOND);
+    world.add("s2", kept);
+    world.set_up(true);
+    let is_told = |world: &World| world.controllers.fleet().numbers().contains_key(&name("s2"));
+    assert!(world.run_until(120 * SECOND, is_told));
+    // A backup from before.
+    world.controllers = fleet::desk::Desk::new(before, 2);
+    assert!(!is_told(&world));
+    assert!(world.run_until(3 * HOUR, is_told));
+}
+
+/// The documents since a backup are lost, and others are made in their place: controllers know another one of the serial that
+/// sites have.
+#[test]
+fn sites_come_over_to_what_is_published_after_a_stale_backup() {
+    let (mut administrators, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    let mut restored = fleet::desk::Desk::new(world.controllers.fleet().clone(), 2);
+    let mut after = administrators.clone();
+    for number in [7, 8] {
+        administrators.contents.put(site(&format!("s{number}"), "spoke", number));
+        world.publish(administrators.publish());
+    }
+    assert!(world.run_until(60 * SECOND, all_have(3)));
+    // As many as are missing, and one more.
+    for _ in 0..3 {
+        assert_eq!(restored.take(after.publish()).refused, []);
+    }
+    world.controllers = restored;
+    let questions = world.questions;
+    assert!(world.run_until(600 * SECOND, all_have(4)));
+    world.run(60 * SECOND);
+    assert!(world.questions - questions < 100, "{} questions", world.questions - questions);
+    assert!(!mentions(&world, "hub", "s7"));
+}
+
 #[test]
 fn who_is_renumbered_while_no_controller_answers_tells_all_peers_at_once() {
     let mut administrators = Administrators::of(hub_and_spokes());

@@ -96,7 +96,8 @@ fn answer(agent: &mut Agent, said: &[News], random: &mut fastrand::Rng, times: u
                 agent.gateway_answered(Ok(()), now);
             }
             Action::Gateway(outcome) => panic!("{outcome:?}"),
-            Action::LookUp(_) | Action::Forget(_) | Action::Keep | Action::KeepTaken | Action::Warn(_) => {}
+            Action::LookUp(_) | Action::Forget(_) | Action::Keep | Action::KeepTaken => {}
+            Action::Leave(_) | Action::Warn(_) => {}
         }
     }
     applied

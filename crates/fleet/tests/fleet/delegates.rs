@@ -2,7 +2,7 @@
 
 use fleet::authority::{Administrator, Authority, Delegate};
 use fleet::document::Serial;
-use fleet::fleet::Fleet;
+use fleet::fleet::{Fleet, Notices};
 use fleet::news::News;
 use fleet::notice::{Act, Delegated, DelegatedLines};
 use fleet::signed::Signed;
@@ -118,6 +118,27 @@ fn a_delegate_takes_out_what_it_deals_with() {
     assert!(refusal(&mut fleet, news).contains("no such site has signed it"));
     let news = add(&fleet, "desk", member("old", "kiosk", 0x151), &contact(0x151));
     assert!(refusal(&mut fleet, news).contains("there is a site old already"));
+}
+
+/// What is told and kept has no order but that of digests, which is another for each of these.
+#[test]
+fn a_site_that_comes_and_goes_under_one_document_is_told_and_remembered() {
+    for number in 0x101..0x111 {
+        let (administrators, mut fleet) = scene();
+        let news = add(&fleet, "desk", member("k1", "kiosk", number), &contact(number));
+        take(&mut fleet, news);
+        let news = revoke(&fleet, "desk", "k1");
+        take(&mut fleet, news);
+        let (authorities, news) = fleet.memory();
+        let restored = Fleet::restore(fleet.network(), &authorities, news).expect("what was kept");
+        let mut newcomer = administrators.newcomer();
+        let news = fleet.all_news(&newcomer.have(), Notices::All);
+        take(&mut newcomer, news);
+        for other in [restored, newcomer] {
+            assert_eq!(other.have(), fleet.have());
+            assert!(other.site(&name("k1")).unwrap().member.is_revoked());
+        }
+    }
 }
 
 #[test]

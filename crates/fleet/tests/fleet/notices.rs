@@ -104,6 +104,41 @@ fn what_is_anothers_cannot_be_taken_by_word() {
     take(&mut fleet, news);
 }
 
+/// In whatever order: each takes what the next one has, and the last gives it up.
+#[test]
+fn networks_that_sites_pass_on_are_taken_together() {
+    let mut administrators = Administrators::of(mesh());
+    let sites = ["aachen", "bonn", "celle"];
+    for (who, number) in sites.iter().zip(1..) {
+        let mut member = member(who, "spoke", number);
+        member.may_take = vec!["fd01::/16".parse().unwrap()];
+        administrators.contents.put(Site::new(member, contact(number)));
+    }
+    let mut before = administrators.published();
+    let say = |fleet: &fleet::fleet::Fleet, number, networks: [&str; 3]| {
+        let mut news = fleet::news::News::default();
+        for (who, network) in sites.iter().zip(networks) {
+            news.networks.extend(networks_notice(fleet, who, number, &[network]).networks);
+        }
+        news
+    };
+    let news = say(&before, 10, ["fd01:1::/32", "fd01:2::/32", "fd01:3::/32"]);
+    take(&mut before, news);
+    let next = say(&before, 11, ["fd01:2::/32", "fd01:3::/32", "fd01:4::/32"]);
+    for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
+        let mut fleet = before.clone();
+        let networks = order.map(|place| next.networks[place].clone()).to_vec();
+        take(&mut fleet, fleet::news::News { networks, ..Default::default() });
+        let now = sites.map(|who| self::networks(&fleet, who));
+        assert_eq!(now, [["fd01:2::/32"], ["fd01:3::/32"], ["fd01:4::/32"]], "{order:?}");
+    }
+    // What is not passed on is refused.
+    let mut fleet = before.clone();
+    let stolen = say(&before, 11, ["fd01:2::/32", "fd01:3::/32", "fd01:3:1::/48"]);
+    let taken = fleet.take(stolen);
+    assert_eq!(taken.refused.len(), 2, "{:?}", taken.refused);
+}
+
 #[test]
 fn a_key_that_no_secret_can_be_shared_with_is_refused() {
     let mut fleet = two_sites().published();

@@ -155,13 +155,47 @@ fn a_gateway_that_does_not_run_begins_with_what_it_has_taken() {
     refuse(&mut world, "2001:db8:99::/64", true);
     world.absent.push(name("hub"));
     say(&mut world, "hub", contact_notice(&fleet, "s2", 1, contact(0x99)));
-    world.run(5 * SECOND);
+    world.run(10 * SECOND);
     let given = &world.gateways[&name("hub")];
     assert!(!given.contains("2001:db8:99::/64") && given.contains("\"2001:db8:2::/64\""), "{given}");
     world.absent.clear();
     world.agents.get_mut(&name("hub")).unwrap().gateway_is_there();
     world.run(5 * SECOND);
     assert!(world.outcomes.iter().any(|outcome| left_out("s2")(&outcome)));
+}
+
+/// It may have read its file already when it is found to be absent.
+#[test]
+fn a_gateway_that_is_starting_is_not_left_without_peers() {
+    let (mut administrators, mut world) = world();
+    world.absent.push(name("newcomer"));
+    administrators.contents.put(Site::new(member("newcomer", "spoke", 7), contact(7)));
+    world.add("newcomer", administrators.published());
+    world.run(3 * SECOND);
+    assert_eq!(lacks(&world.gateways[&name("newcomer")], &[1]), [0; 0]);
+    world.run(10 * SECOND);
+    let of_newcomer = world.given.iter().filter(|(who, _)| *who == name("newcomer"));
+    let told: Vec<&String> = of_newcomer.map(|(_, text)| text).collect();
+    assert!(!told.is_empty() && told.iter().all(|text| lacks(text, &[1]).is_empty()), "{told:?}");
+    // After a while one that has never taken anything begins with nothing.
+    assert_eq!(lacks(&world.gateways[&name("newcomer")], &[1]), [1]);
+    world.absent.clear();
+    world.agents.get_mut(&name("newcomer")).unwrap().gateway_is_there();
+    world.run(SECOND);
+    assert_eq!(lacks(&world.gateways[&name("newcomer")], &[1]), [0; 0]);
+}
+
+#[test]
+fn what_could_not_be_written_is_written_later() {
+    let (_, mut world) = world();
+    let fleet = world.agents[&name("hub")].fleet().clone();
+    world.unwritable.push(name("hub"));
+    say(&mut world, "hub", contact_notice(&fleet, "s2", 1, contact(0x99)));
+    world.run(5 * SECOND);
+    assert!(!world.gateways[&name("hub")].contains("2001:db8:99::/64"));
+    world.unwritable.clear();
+    world.run(40 * SECOND);
+    assert!(world.gateways[&name("hub")].contains("2001:db8:99::/64"));
 }
 
 #[test]

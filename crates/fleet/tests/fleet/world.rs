@@ -34,6 +34,8 @@ pub(crate) struct World {
     /// Why a gateway refuses a file, and those that do not run.
     pub(crate) refuses: Option<Refuses>,
     pub(crate) absent: Vec<Name>,
+    /// Whose disks are full.
+    pub(crate) unwritable: Vec<Name>,
     /// What names say, and who has looked for which.
     pub(crate) names: Vec<(String, String)>,
     pub(crate) looked_up: Vec<(Name, Vec<String>)>,
@@ -87,6 +89,7 @@ impl World {
             outcomes: Vec::new(),
             refuses: None,
             absent: Vec::new(),
+            unwritable: Vec::new(),
             names: Vec::new(),
             looked_up: Vec::new(),
             warnings: Vec::new(),
@@ -233,6 +236,7 @@ impl World {
                 self.agents.get_mut(who).unwrap().told_signposts(&texts, now);
             }
             Action::Apply(text) => self.apply(who, text),
+            Action::Leave(text) => drop(self.gateways.insert(who.clone(), text)),
             Action::KeepTaken => {}
             Action::Gateway(outcome) => self.outcomes.push((who.clone(), outcome)),
             Action::Warn(text) => self.warnings.push(format!("{who}: {text}")),
@@ -240,13 +244,17 @@ impl World {
     }
 
     fn apply(&mut self, who: &Name, text: String) {
+        if self.unwritable.contains(who) {
+            let now = self.now;
+            return self.agents.get_mut(who).unwrap().peers_not_written("the disk is full".to_owned(), now);
+        }
         let refused = self.refuses.as_ref().and_then(|refuses| refuses(who, &text));
         self.given.push((who.clone(), text.clone()));
         self.gateways.insert(who.clone(), text);
         let now = self.now;
         let Some(agent) = self.agents.get_mut(who) else { return };
         match refused {
-            _ if self.absent.contains(who) => agent.gateway_is_absent(),
+            _ if self.absent.contains(who) => agent.gateway_is_absent(now),
             Some(why) => agent.gateway_answered(Err(why), now),
             None => agent.gateway_answered(Ok(()), now),
         }

@@ -17,6 +17,7 @@ mod map;
 pub mod netfilter;
 mod program;
 mod ring;
+mod statistics;
 mod syscall;
 pub mod xdp;
 
@@ -28,3 +29,4 @@ pub(crate) use link::Link;
 pub use map::Map;
 pub use program::{Program, ProgramKind};
 pub use ring::Ring;
+pub use statistics::{RunTime, Statistics};

@@ -24,6 +24,8 @@ pub struct Link {
     pub up: bool,
     /// It is up, and there is a carrier.
     pub running: bool,
+    /// Neighbors are looked for on it: it is not the end of a link between two, nor one without link-layer addresses.
+    pub resolves: bool,
 }
 
 /// What a port of a bridge is.
@@ -145,6 +147,7 @@ impl Link {
             mac: None,
             up: flags.contains(LinkFlags::Up),
             running: flags.contains(LinkFlags::Running | LinkFlags::Up),
+            resolves: !flags.intersects(LinkFlags::Noarp | LinkFlags::Pointopoint | LinkFlags::Loopback),
         };
         for attribute in message.attributes {
             match attribute {

@@ -8,7 +8,8 @@ use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteType;
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
-use super::{Address, Link, messages};
+use super::route::own_route;
+use super::{Address, Link, Route, messages};
 use crate::error::{Context, Error, Result};
 
 /// Something changed.
@@ -24,6 +25,8 @@ pub enum Change {
     AddressGone(Address),
     /// A route to elsewhere came, changed or went, or a rule that says which of them hold.
     Route,
+    /// A route that Sidestep made went, whoever took it away.
+    RouteGone(Route),
     /// What is known of a neighbor at the interface of that index changed.
     Neighbor(u32),
     /// More changed than the socket has room for (`ENOBUFS`): ask for everything again.
@@ -64,6 +67,11 @@ impl Monitor {
         ])
     }
 
+    /// Hears of routes, too, from now on: of what Sidestep made and that goes ([`Change::RouteGone`]).
+    pub fn watch_own_routes(&mut self) -> Result<()> {
+        self.join(&[libc::RTNLGRP_IPV4_ROUTE, libc::RTNLGRP_IPV6_ROUTE])
+    }
+
     fn join(&mut self, groups: &[u32]) -> Result<()> {
         groups.iter().try_for_each(|group| {
             self.socket.add_membership(*group).context(|| format!("join rtnetlink group {group}"))
@@ -75,7 +83,7 @@ impl Monitor {
         let mut changes = Vec::new();
         loop {
             match self.socket.recv_from_full() {
-                Ok((bytes, _)) => changes.extend(messages(&bytes).filter_map(change)),
+                Ok((bytes, _)) => changes.extend(messages(&bytes).flat_map(changes_of)),
                 Err(error) => match error.raw_os_error() {
                     Some(libc::EAGAIN | libc::EINTR) => return Ok(changes),
                     Some(libc::ENOBUFS) => changes.push(Change::Overrun),
@@ -93,9 +101,20 @@ impl AsFd for Monitor {
     }
 }
 
-fn change(message: &[u8]) -> Option<Change> {
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok()?;
-    let NetlinkPayload::InnerMessage(message) = message.payload else { return None };
+fn changes_of(message: &[u8]) -> impl Iterator<Item = Change> {
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(message).ok();
+    let message = message.and_then(|message| match message.payload {
+        NetlinkPayload::InnerMessage(message) => Some(message),
+        _ => None,
+    });
+    let gone = match &message {
+        Some(RouteNetlinkMessage::DelRoute(route)) => own_route(route).map(Change::RouteGone),
+        _ => None,
+    };
+    message.and_then(change).into_iter().chain(gone)
+}
+
+fn change(message: RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(_) => Link::from_message(message).map(Change::Link),
         RouteNetlinkMessage::DelLink(link) => Some(Change::LinkGone(link.header.index)),

@@ -26,6 +26,8 @@ pub struct Neighbor {
     pub usable: bool,
     /// It has answered a short while ago, or need not (RFC 4861 section 7.3.2, REACHABLE).
     pub confirmed: bool,
+    /// Somebody has written it down: the kernel does not ask for it.
+    pub fixed: bool,
     /// It has not answered.
     pub failed: bool,
     /// The entry carries our mark.
@@ -136,10 +138,8 @@ impl Neighbor {
             message.header.state,
             NeighbourState::Incomplete | NeighbourState::Failed | NeighbourState::None
         );
-        let confirmed = matches!(
-            message.header.state,
-            NeighbourState::Reachable | NeighbourState::Permanent | NeighbourState::Noarp
-        );
+        let fixed = matches!(message.header.state, NeighbourState::Permanent | NeighbourState::Noarp);
+        let confirmed = fixed || message.header.state == NeighbourState::Reachable;
         let failed = message.header.state == NeighbourState::Failed;
         Some(Neighbor {
             index: message.header.ifindex,
@@ -147,6 +147,7 @@ impl Neighbor {
             mac,
             usable,
             confirmed,
+            fixed,
             failed,
             own,
         })

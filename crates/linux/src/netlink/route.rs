@@ -297,7 +297,10 @@ impl Netlink {
             let mut message = RouteMessage::default();
             message.header.address_family = family;
             let answers = self.dump(RouteNetlinkMessage::GetRoute(message), || "RTM_GETROUTE".into())?;
-            routes.extend(answers.into_iter().filter_map(|answer| route_of(answer, &is_meant)));
+            routes.extend(answers.into_iter().filter_map(|answer| match answer {
+                RouteNetlinkMessage::NewRoute(message) if is_meant(&message.header) => route_of(&message),
+                _ => None,
+            }));
         }
         Ok(routes)
     }
@@ -415,26 +418,27 @@ fn only_from(header: &mut RouteHeader, attributes: &mut Vec<RouteAttribute>, sou
 /// The loopback interface is the first of every network namespace.
 const LOOPBACK: u32 = 1;
 
-fn route_of(message: RouteNetlinkMessage, is_meant: impl Fn(&RouteHeader) -> bool) -> Option<Route> {
-    let RouteNetlinkMessage::NewRoute(message) = message else { return None };
-    if !is_meant(&message.header) {
-        return None;
-    }
+/// The route that a message is about, if we made it.
+pub(super) fn own_route(message: &RouteMessage) -> Option<Route> {
+    (message.header.protocol == RouteProtocol::Other(PROTOCOL)).then(|| route_of(message)).flatten()
+}
+
+fn route_of(message: &RouteMessage) -> Option<Route> {
     let (mut index, mut gateway, mut mtu, mut metric, mut source) = (0, None, None, None, None);
     let mut destination = if message.header.address_family == netlink_packet_route::AddressFamily::Inet6 {
         IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED)
     } else {
         IpAddr::V4(std::net::Ipv4Addr::UNSPECIFIED)
     };
-    for attribute in message.attributes {
+    for attribute in &message.attributes {
         match attribute {
-            RouteAttribute::Destination(address) => destination = ip_address(&address)?,
-            RouteAttribute::Oif(found) => index = found,
-            RouteAttribute::Gateway(address) => gateway = ip_address(&address),
-            RouteAttribute::Metrics(metrics) => mtu = mtu_of(&metrics),
-            RouteAttribute::Priority(priority) => metric = Some(priority),
+            RouteAttribute::Destination(address) => destination = ip_address(address)?,
+            RouteAttribute::Oif(found) => index = *found,
+            RouteAttribute::Gateway(address) => gateway = ip_address(address),
+            RouteAttribute::Metrics(metrics) => mtu = mtu_of(metrics),
+            RouteAttribute::Priority(priority) => metric = Some(*priority),
             RouteAttribute::Source(RouteAddress::Inet6(from)) => {
-                source = Ipv6Net::new(from, message.header.source_prefix_length).ok();
+                source = Ipv6Net::new(*from, message.header.source_prefix_length).ok();
             }
             _ => {}
         }

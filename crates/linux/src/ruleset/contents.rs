@@ -158,6 +158,16 @@ pub fn has_chain(family: Family, table: &str, chain: &str) -> Result<bool> {
     ask(&mut open()?, (GET_CHAIN, ASK_FOR_ONE), family, &chain, |_| {})
 }
 
+/// How many rules a table has; none where there is no table.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub fn count_rules(family: Family, table: &str) -> Result<usize> {
+    let mut rules = 0;
+    ask(&mut open()?, (GET_RULE, ASK_FOR_ALL), family, &[(TABLE_NAME, table)], |_| rules += 1)?;
+    Ok(rules)
+}
+
 /// The names of what is in a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {

@@ -118,6 +118,12 @@ pub fn without_link_address(name: &str) -> Result<()> {
     crate::sysctl::write(name, "addr_gen_mode", "1")
 }
 
+/// Has a device take IPv4 packets from sources that are reached elsewhere, also where the machine is strict (`rp_filter`). The
+/// setting goes with the device.
+pub fn with_any_source(name: &str) -> Result<()> {
+    crate::sysctl::write_global(&format!("ipv4/conf/{name}/rp_filter"), "2")
+}
+
 /// Why nothing was read, where that is no matter of now.
 fn not_read(error: nix::errno::Errno) -> Error {
     let what = match error {

@@ -1,6 +1,7 @@
 use std::net::Ipv6Addr;
 use std::path::Path;
 
+use linux::forwarding::IpVersion;
 use linux::netlink::{NeighborState, Netlink, Route, Via};
 use linux::netns;
 use linux::nft::PrefixDelivery;
@@ -116,6 +117,57 @@ fn what_others_made_is_not_taken_back() {
         assert_eq!(Journal::open(&path, &mut netlink).unwrap().1.len(), 2);
     });
     assert_eq!(state(&pair.a), before);
+}
+
+#[test]
+fn what_changes_along_with_forwarding_is_taken_back_too() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("gateway.journal");
+    let set = |setting: &str, value: &str| pair.a.must(&format!("echo {value} > /proc/sys/net/{setting}"));
+    let state = || {
+        pair.a.must(
+            "cd /proc/sys/net; for f in ipv[46]/conf/*/forwarding ipv4/conf/*/accept_redirects; do echo $f $(cat $f); done",
+        )
+    };
+    let lan = format!("ipv4/conf/{LINK}/forwarding");
+    for (setting, value) in [
+        ("ipv4/ip_forward", "0"),
+        ("ipv6/conf/all/forwarding", "0"),
+        ("ipv4/conf/all/accept_redirects", "0"),
+        (lan.as_str(), "1"),
+        (&lan.replace("ipv4", "ipv6"), "1"),
+    ] {
+        set(setting, value);
+    }
+    let before = state();
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let forward = |netlink: &mut Netlink| {
+            let (mut journal, left) = Journal::open(&path, netlink).unwrap();
+            for version in [IpVersion::Ipv4, IpVersion::Ipv6] {
+                for _ in 0..2 {
+                    journal.forward(version, [LINK, "lo", "gone"].into_iter()).unwrap();
+                }
+            }
+            assert_eq!(journal.done().len(), 2);
+            (journal, left.len())
+        };
+        let (journal, _) = forward(&mut netlink);
+        assert!(state().contains("ipv4/conf/default/forwarding 1"));
+        journal.undo_all(&mut netlink).unwrap();
+        assert_eq!(state(), before);
+        // By a crash, after which somebody has a wish.
+        std::mem::forget(forward(&mut netlink));
+        let (journal, left) = forward(&mut netlink);
+        assert_eq!(left, 2);
+        set(&lan, "0");
+        journal.undo_all(&mut netlink).unwrap();
+        assert_eq!(state(), before.replace(&format!("{lan} 1"), &format!("{lan} 0")));
+    });
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A gateway: its uplinks, its networks, its firewall.
 
-use control::router_status::{Firewall, Network, Status, Tunnel, Uplink};
+use control::router_status::{Firewall, Nat64, Network, Status, Tunnel, Uplink};
 
 use crate::catalogue::*;
 use crate::page::{Label, Page};
@@ -15,6 +15,9 @@ pub(crate) fn gateway(page: &mut Page, status: &Status, at: f64) {
         if let Some(tunnel) = &uplink.tunnel {
             add_transition(page, &[&name, &Label::from(&*tunnel.kind)], tunnel);
         }
+    }
+    if let Some(nat64) = &status.nat64 {
+        add_nat64(page, nat64);
     }
     for network in &status.networks {
         let (name, interface) = (Label::from(&*network.name), Label::from(&*network.interface));
@@ -53,11 +56,37 @@ fn add_transition(page: &mut Page, whose: &[&Label; 2], tunnel: &Tunnel) {
     }
 }
 
+fn add_nat64(page: &mut Page, nat64: &Nat64) {
+    for (metric, count) in [
+        (&NAT64_HOSTS, nat64.hosts),
+        (&NAT64_TO_IPV4_PACKETS, nat64.to_ipv4_packets),
+        (&NAT64_TO_IPV4, nat64.to_ipv4_bytes),
+        (&NAT64_TO_IPV6_PACKETS, nat64.to_ipv6_packets),
+        (&NAT64_TO_IPV6, nat64.to_ipv6_bytes),
+    ] {
+        page.add(metric, &[], count);
+    }
+    for (reason, count) in &nat64.drops {
+        page.add(&NAT64_DROPPED, &[&Label::from(reason.as_str())], *count);
+    }
+}
+
 fn add_network(page: &mut Page, whose: &[&Label; 2], network: &Network, neighbors: usize) {
     page.add(&NETWORK_LINK_UP, whose, network.link_up);
     page.add(&NETWORK_DEFAULT_ROUTER, whose, network.default_router);
     page.add(&NETWORK_PREFIXES, whose, network.prefixes.len());
     page.add(&NETWORK_NEIGHBORS, whose, neighbors);
+    if let Some(dnsmasq) = &network.dnsmasq {
+        page.add(&NETWORK_DNSMASQ_RUNS, whose, dnsmasq.runs);
+        page.add(&NETWORK_DNSMASQ_RESTARTS, whose, dnsmasq.restarts);
+        if let Some(addresses) = dnsmasq.addresses {
+            page.add(&NETWORK_LEASES, whose, dnsmasq.leases.len());
+            page.add(&NETWORK_LEASE_ADDRESSES, whose, addresses);
+        }
+    }
+    if let Some(mappings) = network.port_mappings {
+        page.add(&NETWORK_PORT_MAPPINGS, whose, mappings);
+    }
     page.add(&NETWORK_ADVERTISEMENTS, whose, network.advertisements_sent);
     page.add(&NETWORK_SOLICITATIONS, whose, network.solicitations_received);
     page.add(&NETWORK_ROGUE_ROUTERS, whose, network.rogue_routers.len());

@@ -3,6 +3,7 @@
 use script_host::protocol::Scripts;
 
 use crate::catalogue::*;
+use crate::custom::families;
 use crate::page::{Label, Page};
 
 pub(crate) fn scripts(page: &mut Page, scripts: &Scripts) {
@@ -39,5 +40,8 @@ pub(crate) fn scripts(page: &mut Page, scripts: &Scripts) {
         if let Some(nanoseconds) = script.ns_per_packet {
             page.add(&SCRIPT_PACKET_TIME, &[&number], nanoseconds as f64 / 1e9);
         }
+    }
+    for family in families(&scripts.metrics) {
+        page.add_custom(family);
     }
 }

@@ -25,7 +25,7 @@ impl Code<'_> {
             self.code.set_wide(R2, u32::from_ne_bytes(remote.octets()).into());
             self.code.jump_if(R1, NotEqual, R2, stranger);
         }
-        self.sum_of_outer();
+        self.code.sum_ipv4_header(OUTER);
         self.code.jump_if(R1, NotEqual, 0xffff, malformed);
         self.read(link + i32::from(IPV4), INNER, IPV6.into(), malformed);
         self.code.load(Byte, R1, R10, INNER);
@@ -190,30 +190,6 @@ impl Code<'_> {
         code.network_order(R2, 16);
         code.jump_if(R1, NotEqual, R2, malformed);
         code.bind(gso_packet);
-    }
-
-    /// R1 = the sum of the IPv4 header in its place on the stack, folded.
-    pub(super) fn sum_of_outer(&mut self) {
-        let code = &mut self.code;
-        code.load(Word, R1, R10, OUTER);
-        for word in 1..5 {
-            code.load(Word, R2, R10, OUTER + 4 * word);
-            code.add(R1, R2);
-        }
-        // 35 bits, to 32, to 17, to 16.
-        for bits in [32, 16, 16] {
-            code.copy(R2, R1);
-            code.shift_right(R2, bits);
-            match bits {
-                32 => code.calculate_32(Operation::Move, R1, R1),
-                _ => code.and(R1, 0xffff),
-            }
-            code.add(R1, R2);
-        }
-        let folded = code.label();
-        code.jump_if(R1, Less, 0x1_0000, folded);
-        code.add(R1, -0xffff);
-        code.bind(folded);
     }
 
     /// R3 = the codepoint inside, from R2 outside and R3 inside (RFC 6040 section 4.2).

@@ -12,7 +12,6 @@
 mod incoming;
 mod outgoing;
 
-use std::cell::Cell;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -24,6 +23,7 @@ use router::transition::{Domain, Endpoint, Kind, LEAST_MTU, PROTOCOL_IPV4, Refus
 use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::protocol;
 
+use crate::refusals::Refusals;
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
 use Condition::{AnyBit, Equal, Greater, Less, NotEqual};
@@ -205,42 +205,25 @@ struct Code<'a> {
     settings: &'a Settings<'a>,
     tables: &'a Descriptors,
     leave: Label,
-    refusals: [Label; Refusal::ALL.len()],
-    /// Which of them something leads to: the verifier wants no others.
-    used: Cell<[bool; Refusal::ALL.len()]>,
+    refusals: Refusals<{ Refusal::ALL.len() }>,
 }
 
 impl<'a> Code<'a> {
     fn new(settings: &'a Settings<'a>, tables: &'a Descriptors) -> Self {
         let mut code = Assembler::default();
         let leave = code.label();
-        let refusals = std::array::from_fn(|_| code.label());
-        Code { code, settings, tables, leave, refusals, used: Cell::default() }
+        let refusals = Refusals::new(&mut code);
+        Code { code, settings, tables, leave, refusals }
     }
 
     fn refused(&self, refusal: Refusal) -> Label {
-        let mut used = self.used.get();
-        used[refusal as usize] = true;
-        self.used.set(used);
-        self.refusals[refusal as usize]
+        self.refusals.label(refusal as usize)
     }
 
     /// The ends of all ways.
     fn finish(mut self) -> Assembler {
-        let Code { code, tables, leave, refusals, used, .. } = &mut self;
-        let count = code.label();
-        let used = Refusal::ALL.into_iter().zip(*refusals).zip(used.get()).filter(|(_, used)| *used);
-        for ((refusal, label), _) in used {
-            code.bind(label);
-            code.set(R7, REFUSALS.cast_signed() + i32::from(refusal as u8));
-            code.jump(count);
-        }
-        code.bind(count);
-        code.store(Word, R10, NUMBER, R7);
-        code.look_up(&tables.counters, NUMBER);
-        code.jump_if(R0, Equal, 0, *leave);
-        code.set(R1, 1);
-        code.count(0);
+        let Code { code, tables, leave, refusals, .. } = &mut self;
+        refusals.counted(code, &tables.counters, REFUSALS, NUMBER);
         code.jump_if(R7, Equal, REFUSALS.cast_signed() + i32::from(Refusal::Stranger as u8), *leave);
         code.exit_with(verdict::DROP);
         code.bind(*leave);

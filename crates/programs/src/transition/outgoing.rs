@@ -56,7 +56,7 @@ impl Code<'_> {
         code.store(Word, R10, OUTER + 16, R9);
         code.call(Helper::GetPrandomU32);
         code.store(Half, R10, OUTER + 4, R0);
-        self.sum_of_outer();
+        self.code.sum_ipv4_header(OUTER);
         self.code.calculate(Operation::Xor, R1, 0xffff);
         self.code.store(Half, R10, OUTER + 10, R1);
         self.send_out(IPV4.into(), ENCAP_IPV4);

@@ -6,12 +6,19 @@ use config::Firewall;
 use router::firewall::{Decision, Packet, Reason, WordsError, evaluate};
 use serde_json::{Value, json};
 
-/// What becomes of a packet: the document of `sidestep firewall explain --json`, whose field names are a contract.
+/// What becomes of a packet: the document of `sidestep firewall explain --json`, whose field names are a contract. `translate`:
+/// what the configuration does not know of what happens to it before.
 ///
 /// # Errors
 /// Where the words describe no packet.
-pub fn explain(firewall: &Firewall, file: &Path, words: &str) -> Result<Value, WordsError> {
-    let packet = Packet::parse(words, &firewall.policy)?;
+pub fn explain(
+    firewall: &Firewall,
+    file: &Path,
+    words: &str,
+    translate: impl FnOnce(&mut Packet),
+) -> Result<Value, WordsError> {
+    let mut packet = Packet::parse(words, &firewall.policy)?;
+    translate(&mut packet);
     let decision = evaluate(&firewall.policy, &packet);
     let rule = match decision.reason {
         Reason::Rule(index) => json!({

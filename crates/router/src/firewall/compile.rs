@@ -18,6 +18,7 @@
 mod element;
 mod rule;
 
+use crate::nat64::DEVICE;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
@@ -96,13 +97,29 @@ pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
     }
     let own_chains = rule::chains(policy, utc_offset);
     let Writer { maps, rules, lookups, elements, .. } = writer;
+    let (sets, empty) = if policy.settings().port_mapping { MAPPED } else { ("", "") };
     let script = format!(
-        "table inet {TABLE} {{\n{maps}{FIXED}{refused}{own_chains}{rules}{pairs}{dispatch}}}\n",
+        "table inet {TABLE} {{\n{sets}{maps}{FIXED}{refused}{own_chains}{rules}{pairs}{dispatch}}}\n{empty}",
         refused = refused(policy),
         dispatch = dispatch(policy),
     );
     Compiled { script, lookups, elements }
 }
+
+/// What hosts have asked for, and what makes the sets empty: whoever fills them does so when the table is there. Of IPv4,
+/// who may use it is decided where it is translated.
+const MAPPED: (&str, &str) = (
+    "\tset mapped4 {
+\t\ttype ipv4_addr . inet_proto . inet_service
+\t\tflags timeout
+\t}
+\tset mapped6 {
+\t\ttype ipv6_addr . inet_service . ipv6_addr . inet_proto . inet_service
+\t\tflags interval, timeout
+\t}
+",
+    "flush set inet sidestep-firewall mapped4\nflush set inet sidestep-firewall mapped6\n",
+);
 
 /// What answers a packet that is rejected.
 const FIXED: &str = "\tchain answer {
@@ -267,6 +284,10 @@ fn test_text(test: &Test) -> String {
             format!("fib saddr oifname {}", list(quoted))
         }
         Test::Invalid => "ct state invalid".to_owned(),
+        Test::Mapped(Family::V4) => "ct status dnat ip daddr . meta l4proto . th dport @mapped4".to_owned(),
+        Test::Mapped(Family::V6) => {
+            "ip6 saddr . th sport . ip6 daddr . meta l4proto . th dport @mapped6".to_owned()
+        }
     }
 }
 
@@ -297,6 +318,13 @@ fn dispatch(policy: &Policy) -> String {
     } else {
         String::new()
     };
+    // Its own table sees to it that nothing else comes out of it, and where to.
+    let translated = match policy.settings().translated {
+        Some(_) => format!(
+            "\t\tiifname \"{DEVICE}\" oifname \"{DEVICE}\" accept\n\t\tiifname \"{DEVICE}\" meta nfproto ipv4 accept\n"
+        ),
+        None => String::new(),
+    };
     let _ = write!(
         text,
         "\tchain suspicious {{\n\
@@ -314,7 +342,7 @@ fn dispatch(policy: &Policy) -> String {
          \t\tcounter drop comment \"through an interface of no zone\"\n\
          \t}}\n\
          \tchain forward {{\n\
-         \t\ttype filter hook forward priority 0; policy drop;\n\
+         \t\ttype filter hook forward priority 0; policy drop;\n{translated}\
          \t\t{known}\n{forward}\
          \t\tcounter drop comment \"from or to an interface of no zone\"\n\
          \t}}\n\

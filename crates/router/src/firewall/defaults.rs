@@ -51,6 +51,8 @@ pub enum Test {
     RoutedTo(Vec<String>),
     /// Conntrack calls it invalid.
     Invalid,
+    /// It is of this family, and a host has asked for it.
+    Mapped(Family),
 }
 
 /// The steps between two places.
@@ -92,6 +94,7 @@ impl Test {
             },
             Test::Unroutable | Test::RoutedTo(_) => packet.spoofed,
             Test::Invalid => packet.state == State::Invalid,
+            Test::Mapped(family) => packet.mapped && packet.family() == *family,
         }
     }
 }
@@ -167,8 +170,8 @@ pub fn stages(policy: &Policy, from: ZoneRef, to: ZoneRef) -> Stages {
                 .chain(errors.map(|test| accept(test, "an error of this gateway (RFC 4890 section 4.4.1)")));
             Stages { before: before.collect(), rest: Some(Verdict::Accept), ..Stages::default() }
         }
-        (Some(trust), None) => to_gateway(policy, trust),
-        (Some(trust), Some(other)) => between(policy, trust, other),
+        (Some(trust), None) => to_gateway(policy, from, trust),
+        (Some(trust), Some(other)) => between(policy, (from, trust), other),
     };
     stages.rest.get_or_insert(match policy.trust(from) {
         Some(Trust::Outside) => Verdict::Drop,
@@ -177,7 +180,7 @@ pub fn stages(policy: &Policy, from: ZoneRef, to: ZoneRef) -> Stages {
     stages
 }
 
-fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
+fn to_gateway(policy: &Policy, from: ZoneRef, trust: Trust) -> Stages {
     use Verdict::{Accept, Drop};
     let from_link = |tests: Vec<Test>| [tests, vec![Test::Source(vec![LINK_LOCAL], vec![])]].concat();
     let mut before = vec![
@@ -227,7 +230,7 @@ fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
         }
     }
     before.extend(invalid());
-    before.extend(origin(policy, trust));
+    before.extend(origin(policy, from, trust));
     let ping = [
         step(Accept, vec![Test::Icmpv6(ECHO)], "echo (RFC 4890 section 4.4.1)"),
         step(Accept, vec![Test::Icmp(8)], "echo"),
@@ -243,10 +246,10 @@ fn to_gateway(policy: &Policy, trust: Trust) -> Stages {
     Stages { before, after, rest: None }
 }
 
-fn between(policy: &Policy, from: Trust, to: Trust) -> Stages {
+fn between(policy: &Policy, (zone, from): (ZoneRef, Trust), to: Trust) -> Stages {
     use Verdict::{Accept, Drop};
     let mut before = invalid();
-    before.extend(origin(policy, from));
+    before.extend(origin(policy, zone, from));
     if (from == Trust::Outside) != (to == Trust::Outside) {
         before.extend(boundary(policy));
     }
@@ -255,6 +258,10 @@ fn between(policy: &Policy, from: Trust, to: Trust) -> Stages {
         vec![Test::Icmpv6(NOT_FORWARDED)],
         "not to be forwarded (RFC 4890 sections 4.3.3 and 4.3.5)",
     )];
+    if policy.settings().port_mapping && from != Trust::Inside && to == Trust::Inside {
+        let mapped = |family| step(Accept, vec![Test::Mapped(family)], "a host has asked for it (RFC 6887)");
+        after.extend([Family::V4, Family::V6].map(mapped));
+    }
     match (from, to) {
         (Trust::Inside, _) => after.push(step(Accept, vec![], "inside may open connections everywhere")),
         (Trust::Guest, Trust::Outside) => after.push(step(Accept, vec![], "guests may go outside")),
@@ -288,7 +295,7 @@ fn invalid() -> Vec<Step> {
 }
 
 /// What cannot come from a zone.
-fn origin(policy: &Policy, trust: Trust) -> Vec<Step> {
+fn origin(policy: &Policy, from: ZoneRef, trust: Trust) -> Vec<Step> {
     const GROUP: &str = "a group is no source (RFC 6092 REC-1)";
     // What may come from it, as neighbor discovery, has been accepted. Kernels differ in what they say of its route.
     const UNSPECIFIED: &str = "the unspecified address is no source (RFC 4291 section 2.5.2)";
@@ -303,8 +310,14 @@ fn origin(policy: &Policy, trust: Trust) -> Vec<Step> {
         steps.push(step(Verdict::Drop, vec![Test::Unroutable], reason));
         return steps;
     }
+    // On a device that an inner zone has a part of, a source of that part makes a packet one of that zone.
+    let own = match from {
+        ZoneRef::Zone(zone) => policy.zones()[zone].interfaces.as_slice(),
+        ZoneRef::Gateway => &[],
+    };
     let inner = policy.zones().iter().filter(|zone| zone.trust != Trust::Outside);
-    let interfaces: Vec<String> = inner.flat_map(|zone| zone.interfaces.iter().cloned()).collect();
+    let interfaces = inner.flat_map(|zone| &zone.interfaces).filter(|interface| !own.contains(interface));
+    let interfaces: Vec<String> = interfaces.cloned().collect();
     if !interfaces.is_empty() {
         let reason = "its source is an inner one (RFC 6092 REC-6)";
         steps.push(step(Verdict::Drop, vec![Test::RoutedTo(interfaces)], reason));
@@ -337,8 +350,12 @@ fn boundary(policy: &Policy) -> Vec<Step> {
             "its destination is never outside (RFC 6890)",
         ),
     ] {
-        let source = Test::Source(nets.clone(), except(family));
-        steps.push(step(Verdict::Drop, vec![source], of_source));
+        let mut from = vec![Test::Source(nets.clone(), except(family))];
+        // Hosts with unique local addresses alone are not seen outside when they are translated.
+        if let (Some(prefix), Family::V6) = (policy.settings().translated, family) {
+            from.push(Test::Destination(vec![IpNet::V6(Ipv6Net::default())], vec![IpNet::V6(prefix)]));
+        }
+        steps.push(step(Verdict::Drop, from, of_source));
         steps.push(step(Verdict::Drop, vec![Test::Destination(nets, except(family))], of_destination));
     }
     steps

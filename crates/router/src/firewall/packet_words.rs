@@ -10,7 +10,7 @@
 //! | word | says |
 //! |---|---|
 //! | first | the upper-layer protocol, for ICMP with its type |
-//! | `from ADDRESS`, `to ADDRESS` | source and destination; `to gateway` is an address of this machine, `to fibre` the one that it has at an uplink with a forward |
+//! | `from ADDRESS`, `to ADDRESS` | source and destination, also by the name of a host that has its address from the gateway; `to gateway` is an address of this machine, `to fibre` the one that it has at an uplink with a forward |
 //! | `port N` | source port behind `from`, destination port behind `to` |
 //! | `in ZONE`, `out ZONE` | where it comes from, where it goes; names of interfaces do as well |
 //! | `new`, `established`, `related`, `invalid` | the state of its connection, new unless said |
@@ -72,6 +72,8 @@ pub struct Packet {
     pub above_rate: bool,
     /// When; None asks about all rules as if their schedules held.
     pub moment: Option<Moment>,
+    /// A host behind the gateway has asked for it (`port_mapping`).
+    pub mapped: bool,
     /// Of the policy's forwards the one that has given it its destination; the packet is as it goes on.
     pub forward: Option<usize>,
 }
@@ -85,7 +87,7 @@ pub enum WordsError {
     Protocol(String),
     /// A word is not known here.
     #[error(
-        "`{0}` is not understood; known are from, to, port, in, out, new, established, related, invalid, hop-limit, spoofed, routing-header-0, incomplete, above-rate, at"
+        "`{0}` is not understood; known are from, to, port, in, out, new, established, related, invalid, hop-limit, spoofed, routing-header-0, incomplete, above-rate, mapped, at"
     )]
     Word(String),
     /// What follows a word is not what it needs.
@@ -124,6 +126,7 @@ impl Packet {
             incomplete: false,
             above_rate: false,
             moment: None,
+            mapped: false,
             forward: None,
         }
     }
@@ -158,6 +161,20 @@ impl Packet {
     }
 }
 
+/// Words of a packet with addresses in the place of names of hosts behind `from` and `to`, as far as `address` knows them.
+/// What means something already stays.
+#[must_use]
+pub fn with_addresses(words: &str, address: impl Fn(&str) -> Option<IpAddr>) -> String {
+    let mut before = "";
+    let replaced = words.split_whitespace().map(|word| {
+        let names = matches!(std::mem::replace(&mut before, word), "from" | "to");
+        let names = names && word != GATEWAY && word.parse::<IpAddr>().is_err();
+        let address = if names { address(word) } else { None };
+        address.map_or_else(|| word.to_owned(), |address| address.to_string())
+    });
+    replaced.collect::<Vec<_>>().join(" ")
+}
+
 /// What the words say, before it is known what is missing.
 #[derive(Default)]
 struct Words<'w> {
@@ -171,13 +188,13 @@ struct Words<'w> {
     places: (Option<&'w str>, Option<&'w str>),
     hop_limit: Option<u8>,
     state: State,
-    flags: [bool; 4],
+    flags: [bool; 5],
     moment: Option<Moment>,
 }
 
 const TO: WordsError = WordsError::Value("to", "an address or `gateway`");
 
-const FLAGS: [&str; 4] = ["spoofed", "routing-header-0", "incomplete", "above-rate"];
+const FLAGS: [&str; 5] = ["spoofed", "routing-header-0", "incomplete", "above-rate", "mapped"];
 
 impl<'w> Words<'w> {
     fn read(text: &'w str) -> Result<Self, WordsError> {
@@ -291,7 +308,7 @@ impl<'w> Words<'w> {
         } else {
             64
         };
-        let [spoofed, routing_header_0, incomplete, above_rate] = self.flags;
+        let [spoofed, routing_header_0, incomplete, above_rate, mapped] = self.flags;
         Ok(Packet {
             ports: if service::has_ports(self.protocol) { self.ports } else { (0, 0) },
             icmp,
@@ -301,6 +318,7 @@ impl<'w> Words<'w> {
             routing_header_0,
             incomplete,
             above_rate,
+            mapped,
             moment: self.moment,
             forward,
             ..Packet::new(from, to, source, destination, self.protocol)
@@ -408,6 +426,21 @@ mod tests {
     }
 
     #[test]
+    fn names_of_hosts_stand_for_their_addresses_behind_from_and_to_alone() {
+        let known = |name: &str| (name == "printer").then(|| IpAddr::from([192, 168, 1, 5]));
+        let shown = |words: &str| with_addresses(words, known);
+        assert_eq!(
+            shown("tcp from printer  to gateway port 53 in printer"),
+            "tcp from 192.168.1.5 to gateway port 53 in printer"
+        );
+        assert_eq!(
+            shown("tcp from 192.0.2.1 to printer out lan"),
+            "tcp from 192.0.2.1 to 192.168.1.5 out lan"
+        );
+        assert_eq!(shown("tcp from unknown to fibre"), "tcp from unknown to fibre");
+    }
+
+    #[test]
     fn words_become_a_packet() {
         let packet =
             Packet::parse("tcp from 2001:db8::1 port 4000 to 2001:db8:1::5 port 22 in lan", &policy())
@@ -419,6 +452,35 @@ mod tests {
         assert_eq!(short.moment, Some(Moment { day: 4, minute: 1439 }));
         let advertisement = "icmpv6/router-advertisement from fe80::1 to ff02::1 in wan out gateway";
         assert_eq!(Packet::parse(advertisement, &policy()).unwrap().hop_limit, 255);
+    }
+
+    #[test]
+    fn what_a_host_has_asked_for_is_let_in_where_that_may_be() {
+        let zones = ["lan", "wan", "guest"].map(|name| Zone {
+            name: name.to_owned(),
+            trust: match name {
+                "lan" => Trust::Inside,
+                "wan" => Trust::Outside,
+                _ => Trust::Guest,
+            },
+            interfaces: vec![name.to_owned()],
+            networks: Vec::new(),
+        });
+        let decided = |port_mapping, words: &str| {
+            let settings = Settings { port_mapping, ..Settings::default() };
+            let policy = Policy::new(zones.to_vec(), Vec::new(), settings).unwrap();
+            evaluate(&policy, &Packet::parse(words, &policy).unwrap()).verdict
+        };
+        const WORDS: &str = "udp from 2a02:8100:9::1 to 2a02:8100:1::5 port 5000 in wan out";
+        for (zone, more, verdict) in [
+            ("lan", " mapped", Verdict::Accept),
+            ("lan", "", Verdict::Drop),
+            ("guest", " mapped", Verdict::Drop),
+        ] {
+            let words = format!("{WORDS} {zone}{more}");
+            assert_eq!(decided(true, &words), verdict, "{words}");
+            assert_eq!(decided(false, &words), Verdict::Drop, "{words}");
+        }
     }
 
     #[test]

@@ -200,6 +200,10 @@ pub struct Settings {
     pub ipv4_in_ipv6: bool,
     /// Ports of uplinks that lead to hosts inside; the rules that let them in are among those of the policy.
     pub forwards: Vec<Forward>,
+    /// Hosts inside may have ports opened ([`crate::pcp`]); which these are the kernel alone has.
+    pub port_mapping: bool,
+    /// The prefix of a translator between IPv6 and IPv4: what comes out of it as IPv4 was judged when it went in, and passes.
+    pub translated: Option<Ipv6Net>,
 }
 
 impl Default for Settings {
@@ -212,6 +216,8 @@ impl Default for Settings {
             ipv6_in_ipv4: false,
             ipv4_in_ipv6: false,
             forwards: Vec::new(),
+            port_mapping: false,
+            translated: None,
         }
     }
 }

@@ -3,11 +3,14 @@
 use std::os::fd::RawFd;
 
 use super::ir::Failure;
+use super::logging;
 use crate::vm::Verdict;
 
 /// Maps that a program counts in, each with one entry of the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accounts {
+    /// Where copies of packets go.
+    pub mirrors: Mirrors,
     /// Values for each processor: 64-bit integers, packets by verdict in the order of [`Verdict::ALL`], then
     /// [errors](ERRORS), packets that were [punted](PUNTED), packets that began, and [times](SAMPLES).
     pub counters: RawFd,
@@ -24,7 +27,29 @@ pub struct Log {
     pub ring: RawFd,
     /// What the program is called in its [records](super::logging::record).
     pub program: u32,
+    /// Where a packet is put together for a [capture](super::logging::captured): a map of the kind and size that
+    /// [`SCRATCH`] says.
+    pub scratch: RawFd,
 }
+
+/// What becomes of the copies of packets that a program makes for other interfaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mirrors {
+    /// Nothing is sent: each is told as a [capture](super::logging::captured), with a number behind those of the captures.
+    Told,
+    /// They are sent to the interfaces whose numbers are in this map, an array of the size that [`MIRROR`] says, in the
+    /// order of the program's names; 0: there is none.
+    Sent(RawFd),
+}
+
+/// Bytes of the number of an interface that packets are copied to.
+pub const MIRROR: usize = 4;
+
+/// Bytes of the only value, for each processor, of a map that packets are captured through: when a second began, and how many
+/// were captured in it; the head of a record; and the packet.
+pub const SCRATCH: usize = 16 + logging::HEAD + logging::CAPTURED;
+/// Packets that one processor captures in a second: more would keep the ring from what is logged.
+pub const CAPTURES_A_SECOND: i32 = 1000;
 
 /// Place of the errors among the counters.
 pub const ERRORS: usize = Verdict::ALL.len();

@@ -101,14 +101,22 @@ fn the_kernel_does_what_the_intermediate_form_says() {
     outcome.unwrap();
 }
 
-/// A machine's host that keeps what is logged.
+/// Copies of packets, by the names of interfaces.
+type Copies = Vec<(String, Vec<u8>)>;
+
+/// A machine's host that keeps what is logged, and copies of packets.
 #[derive(Clone, Default)]
-pub(super) struct Logging(Rc<RefCell<Vec<String>>>);
+pub(super) struct Logging(Rc<RefCell<Vec<String>>>, Rc<RefCell<Copies>>);
 
 impl Logging {
     /// What was logged since it was asked last.
     pub(super) fn take(&self) -> Vec<String> {
         std::mem::take(&mut *self.0.borrow_mut())
+    }
+
+    /// The copies since it was asked last.
+    fn take_copies(&self) -> Copies {
+        std::mem::take(&mut *self.1.borrow_mut())
     }
 }
 
@@ -136,6 +144,10 @@ impl Host for Logging {
         self.0.borrow_mut().push(line.to_owned());
     }
 
+    fn mirror(&mut self, interface: &str, frame: &[u8]) {
+        self.1.borrow_mut().push((interface.to_owned(), frame.to_vec()));
+    }
+
     fn module(&mut self, _: &str) -> Result<Option<Module>, FileError> {
         Ok(None)
     }
@@ -146,6 +158,7 @@ pub(super) struct InKernel {
     pub(super) program: linux::bpf::Program,
     log: linux::bpf::Ring,
     counted: [linux::bpf::Map; 2],
+    _scratch: linux::bpf::Map,
 }
 
 impl InKernel {
@@ -157,10 +170,12 @@ impl InKernel {
             linux::bpf::Map::create(linux::bpf::MapKind::PerCpuArray, 4, account::SIZES.0, 1)?,
             linux::bpf::Map::create(linux::bpf::MapKind::Array, 4, account::SIZES.1, 1)?,
         ];
+        let scratch = linux::bpf::Map::create(linux::bpf::MapKind::PerCpuArray, 4, account::SCRATCH, 1)?;
         let accounts = Accounts {
+            mirrors: account::Mirrors::Told,
             counters: counted[0].as_raw_fd(),
             fault: counted[1].as_raw_fd(),
-            log: Some(account::Log { ring: log.as_raw_fd(), program: 5 }),
+            log: Some(account::Log { ring: log.as_raw_fd(), program: 5, scratch: scratch.as_raw_fd() }),
         };
         let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
         let kind = match compiled.attach_type() {
@@ -169,7 +184,7 @@ impl InKernel {
             AttachType::Netfilter { .. } => linux::bpf::ProgramKind::Netfilter,
         };
         let program = linux::bpf::Program::load(kind, &code)?;
-        Ok(Self { program, log, counted })
+        Ok(Self { program, log, counted, _scratch: scratch })
     }
 
     /// How many packets it has punted.
@@ -177,15 +192,34 @@ impl InKernel {
         self.counted[0].sum(&[0; 4]).expect("counters")[account::PUNTED]
     }
 
+    /// What it has captured since it was asked last, by the numbers of the names.
+    pub(super) fn captured(&mut self) -> Vec<(usize, Vec<u8>)> {
+        let mut captured = Vec::new();
+        self.log.read(usize::MAX, |bytes| {
+            let (program, name, octets) = super::logging::captured(bytes).expect("a packet");
+            assert_eq!(program, 5);
+            captured.push((name, octets.to_vec()));
+        });
+        captured
+    }
+
     /// What it has logged since it was asked last.
     pub(super) fn logged(&mut self, lines: &[Line]) -> Vec<String> {
-        let mut logged = Vec::new();
+        self.told(lines).0
+    }
+
+    /// The same, and what it has captured or copied.
+    fn told(&mut self, lines: &[Line]) -> (Vec<String>, Vec<(usize, Vec<u8>)>) {
+        let (mut logged, mut captured) = (Vec::new(), Vec::new());
         self.log.read(usize::MAX, |bytes| {
+            if let Some((_, name, octets)) = super::logging::captured(bytes) {
+                return captured.push((name, octets.to_vec()));
+            }
             let (program, line, numbers) = record(bytes).expect("a record");
             assert_eq!(program, 5);
             logged.push(lines[line].text(&numbers));
         });
-        logged
+        (logged, captured)
     }
 }
 
@@ -293,8 +327,10 @@ fn both_tiers_do_the_same() {
                     let known = [
                         "too ",
                         "without a link header",
+                        "whose packets have a link header",
                         "of which a variable has the view",
                         "an even number",
+                        "from before the packet grew or shrank",
                     ];
                     known.iter().any(|known| one.reason.contains(known))
                 };
@@ -305,6 +341,11 @@ fn both_tiers_do_the_same() {
         let mut loaded = in_kernel
             .then(|| InKernel::load(&compiled).unwrap_or_else(|error| panic!("{number}: {error}\n{text}")));
         let lines = &compiled.intermediate().lines;
+        let mirrors = compiled.mirrors();
+        let named = |all: Vec<(usize, Vec<u8>)>| -> Copies {
+            all.into_iter().map(|(name, octets)| (mirrors[name].clone(), octets)).collect()
+        };
+        let mut copied = 0;
         let mut maps = Maps::default();
         let log = Logging::default();
         let mut machine = Machine::new(log.clone(), Limits::default());
@@ -351,19 +392,28 @@ fn both_tiers_do_the_same() {
             let lines_of = |(line, numbers): &(usize, Vec<i64>)| lines[*line].text(numbers);
             let told_lines: Vec<String> = maps.logged.drain(..).map(|one| lines_of(&one)).collect();
             assert_eq!(told_lines, logged, "the intermediate form: {}", told());
+            let copies = log.take_copies();
+            let in_form = named(std::mem::take(&mut maps.mirrored));
+            assert_eq!(in_form, copies, "the intermediate form: {}", told());
             if let Some(loaded) = loaded.as_mut().filter(|_| in_kernel) {
                 let got =
                     loaded.program.test_run(&real).unwrap_or_else(|error| panic!("{error}: {}", told()));
                 // What leaves through an interface has a link header in any case.
                 let made = if got.0 == bpf::verdict::REDIRECT && !has_link { 14 } else { 0 };
                 assert_eq!((got.0, &got.1[made..]), (expected, packet.real()), "the kernel: {}", told());
-                assert_eq!(loaded.logged(lines), logged, "the kernel: {}", told());
+                let (in_kernel, copies_there) = loaded.told(lines);
+                assert_eq!(in_kernel, logged, "the kernel: {}", told());
+                // More than so many in a second are not told.
+                copied += copies.len();
+                if copied <= account::CAPTURES_A_SECOND as usize {
+                    assert_eq!(named(copies_there), copies, "the kernel: {}", told());
+                }
             }
             cases += 1;
         }
     }
     println!("{cases} cases");
-    assert!(cases >= 340 * programs || programs < 90, "{cases} cases");
+    assert!(cases >= 320 * programs || programs < 90, "{cases} cases");
 }
 
 #[test]

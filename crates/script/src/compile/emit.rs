@@ -5,6 +5,8 @@
 
 mod access;
 mod account;
+mod mirror;
+mod vlan;
 mod ways;
 
 use std::collections::HashMap;
@@ -227,6 +229,15 @@ impl Emitter<'_> {
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
             Action::Log { line, ref numbers } => self.log(line, numbers),
+            Action::Tag => self.tag(*result),
+            Action::PushTag { tag } => self.push_tag(tag, *line),
+            Action::PopTag => {
+                self.code.copy(R1, R6);
+                self.code.call(Helper::SkbVlanPop);
+                self.fail_if_error(*line);
+            }
+            Action::Capture { name } => self.capture(name),
+            Action::Mirror { interface } => self.mirror(interface),
             Action::PacketSum { difference } => {
                 self.difference(difference);
                 self.code.copy(R1, R6);

@@ -92,8 +92,14 @@ impl Emitter<'_> {
                 self.call(*map, Helper::MapDelete, KEY);
                 self.succeeded();
             }
-            Action::Count { map, amount } => {
-                self.code.store_value(Size::Word, R10, KEY, 0);
+            Action::Count { map, place, amount } => {
+                match *place {
+                    Operand::Constant(place) => self.code.store_value(Size::Word, R10, KEY, place as i32),
+                    place => {
+                        self.move_to(R0, place);
+                        self.code.store(Size::Word, R10, KEY, R0);
+                    }
+                }
                 self.call(*map, Helper::MapLookup, KEY);
                 let absent = self.code.label();
                 self.code.jump_if(R0, Condition::Equal, 0, absent);

@@ -198,6 +198,8 @@ pub(super) fn script(random: &mut Random) -> String {
     let mut text = String::from(
         "local HOME = { [4] = \"192.0.2.7\", [6] = \"2001:db8::7\" }
 local PORTS = { 53, 80, 443 }
+local least = math.min
+math.least, string.most = math.min, math.max
 local WAYS = { [0] = \"eth0\", \"eth1\" }
 local REFUSED = { readme = true, README = false, [\"www.example.org\"] = true }
 local NUMBERS = { x = 5, Readme = 6, [\"\"] = 7, GET = 8, [7] = 9 }
@@ -275,6 +277,7 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
         _ if kind.starts_with("named") && random.one_in(2) => strings(random, view, kind, text),
 
         9 | 10 if matches!(kind, "ip4" | "ip6") => resized(random, view, kind, text),
+        11 if random.one_in(3) => tags(random, view, kind, text),
         11 => redirect(random, view, kind, text),
         9 | 10 => turns(random, view, kind, text),
         8 => {
@@ -282,6 +285,17 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
         }
         7 => {
             let _ = writeln!(text, "  {}", table(random, view, kind));
+        }
+        0 if random.one_in(4) => {
+            let [one, two, three] = [(); 3].map(|()| integer(random, view, kind, 1));
+            let _ = match random.below(3) {
+                0 => writeln!(text, "  a, b, a = {one}, {two}, {three}"),
+                1 => writeln!(text, "  a, b = b, {one}"),
+                _ => writeln!(
+                    text,
+                    "  do local all, i = p:get(), {one} & 63 all[i], all[{two} & 63], i = {three} & 255, a & 255, 7 a = i end"
+                ),
+            };
         }
         0 => {
             let _ = writeln!(text, "  {} = {}", random.pick(&["a", "b"]), integer(random, view, kind, 2));
@@ -367,14 +381,32 @@ fn strings(random: &mut Random, view: &str, kind: &str, text: &mut String) {
     };
 }
 
+/// VLAN tags come and go, and the packet is looked at anew.
+fn tags(random: &mut Random, view: &str, kind: &str, text: &mut String) {
+    let condition = condition(random, view, kind);
+    let number = integer(random, view, kind, 1);
+    let _ = writeln!(text, "  if {condition} then\n    a = p:vlan_id() or a");
+    let _ = match random.below(4) {
+        0 => writeln!(text, "    p:push_vlan({number} & {})", random.pick(&[4095, 4095, 8191])),
+        1 => writeln!(text, "    b = p:pop_vlan() or 3 nf.log(#p, p:pop_vlan())"),
+        2 => writeln!(text, "    p:push_vlan(9) nf.log(p:vlan_id(), p:pop_vlan(), p:vlan_id())"),
+        _ => writeln!(text, "    nf.log(p:pop_vlan()) p:push_vlan({number} & 15) p:get()[40] = 7"),
+    };
+    let _ = writeln!(
+        text,
+        "    nf.log(p:vlan_id(), #p, p:get()[20], p:get()[12])\n    return {number} & 1\n  end"
+    );
+}
+
 /// A packet leaves through another interface, on some ways.
 fn redirect(random: &mut Random, view: &str, kind: &str, text: &mut String) {
     let condition = condition(random, view, kind);
     let number = integer(random, view, kind, 1);
     let _ = writeln!(text, "  if {condition} then");
-    let _ = match random.below(3) {
+    let _ = match random.below(4) {
         0 => writeln!(text, "    return {view}:redirect(\"eth0\")"),
         1 => writeln!(text, "    b = p:redirect(WAYS[{number} & {}])", random.pick(&[1, 1, 3])),
+        2 => writeln!(text, "    nf.mirror(p, {number} > 9 and \"eth0\" or \"mon0\")"),
         _ => writeln!(text, "    a = p:redirect({number} > 9 and \"eth0\" or \"eth1\")"),
     };
     let _ = writeln!(text, "  end");
@@ -388,7 +420,8 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
         "ip4" => format!("\"::ffff:\" .. {view}:{}():get()", random.pick(&["saddr", "daddr"])),
         _ => "\"2001:db8::1\"".to_owned(),
     };
-    match random.below(8) {
+    match random.below(9) {
+        8 => format!("a = count:add(seen:get({number} & 1, {address}){})", random.pick(&["", " or 2"])),
         0 => format!("a = seen:get({number}, {address}) or 1"),
         1 => format!("if not seen:set({number} & 1, {address}, b) then b = 0 end"),
         2 => format!("b = seen:add(a & 1, {address}, {number}) or 7"),
@@ -526,7 +559,12 @@ fn addresses(kind: &str) -> (&'static [&'static str], &'static [&'static str]) {
 
 fn integer(random: &mut Random, view: &str, kind: &str, depth: usize) -> String {
     let fields = integers(kind);
-    match random.below(if depth > 0 { 8 } else { 5 }) {
+    match random.below(if depth > 0 { 9 } else { 5 }) {
+        8 => {
+            let [one, other] = [(); 2].map(|()| integer(random, view, kind, depth - 1));
+            // Whatever they are called.
+            format!("{}({one}, {other})", random.pick(&["least", "math.least", "string.most"]))
+        }
         0 | 1 if !fields.is_empty() => format!("{view}:{}():get()", random.pick(fields).0),
         2 => format!("#{view}"),
         3 => format!("{}", random.below(100)),

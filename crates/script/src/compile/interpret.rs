@@ -27,9 +27,31 @@ pub(super) struct Maps {
     found: [i64; 3],
     /// What was logged: which line, and its numbers.
     pub(super) logged: Vec<(usize, Vec<i64>)>,
+    /// What was captured: for which, and the packet.
+    pub(super) captured: Vec<(usize, Vec<u8>)>,
+    /// The copies: for which interface, and the packet.
+    pub(super) mirrored: Vec<(usize, Vec<u8>)>,
+    /// The VLAN tag beside the packet.
+    vlan: Option<u16>,
 }
 
 impl Maps {
+    /// Writes or removes an entry from outside, as a map of the kernel has it.
+    pub(super) fn set(&mut self, map: usize, key: &[u8], value: Option<&[u8]>) {
+        let numbers = |bytes: &[u8]| -> Vec<i64> {
+            bytes.as_chunks::<8>().0.iter().map(|bytes| i64::from_ne_bytes(*bytes)).collect()
+        };
+        match value {
+            Some(value) => drop(self.entries.insert((map, numbers(key)), numbers(value))),
+            None => drop(self.entries.remove(&(map, numbers(key)))),
+        }
+    }
+
+    /// A number of a counter or histogram.
+    pub(super) fn number(&self, map: usize, place: i64) -> i64 {
+        self.entries.get(&(map, vec![place])).map_or(0, |entry| entry[0])
+    }
+
     fn lookup(&mut self, map: usize, key: Vec<i64>, first: u8) -> i64 {
         let entry = self.entries.get(&(map, key));
         self.found = [0; 3];
@@ -73,6 +95,7 @@ pub(super) fn run(
     time: i64,
     mut random: impl FnMut() -> u32,
 ) -> Outcome {
+    maps.vlan = None;
     let mut values = vec![0_i64; program.values()];
     let mut block = BlockId(0);
     loop {
@@ -111,8 +134,8 @@ pub(super) fn run(
                 }
                 Action::Delete { map, ref key } => i64::from(maps.entries.remove(&(map, all(key))).is_some()),
                 Action::Find { map, ref address } => maps.find(&program.maps[map], &all(address)),
-                Action::Count { map, amount } => {
-                    let entry = maps.entries.entry((map, Vec::new())).or_insert_with(|| vec![0]);
+                Action::Count { map, place, amount } => {
+                    let entry = maps.entries.entry((map, vec![of(place)])).or_insert_with(|| vec![0]);
                     entry[0] = entry[0].wrapping_add(of(amount));
                     entry[0]
                 }
@@ -145,6 +168,29 @@ pub(super) fn run(
                 }
                 Action::Log { line, ref numbers } => {
                     maps.logged.push((line, all(numbers)));
+                    0
+                }
+                Action::Tag => maps.vlan.map_or(0, |tag| i64::from(tag) | 1 << 16),
+                Action::PushTag { .. } if maps.vlan.is_some() => {
+                    return Outcome::Failed(Failure::Tagged, instruction.line);
+                }
+                Action::PushTag { tag } => {
+                    maps.vlan = Some(of(tag) as u16);
+                    0
+                }
+                Action::PopTag => {
+                    if maps.vlan.take().is_none() {
+                        take_tag(packet);
+                    }
+                    maps.vlan = take_tag(packet);
+                    0
+                }
+                Action::Mirror { interface } => {
+                    maps.mirrored.push((interface, packet.clone()));
+                    0
+                }
+                Action::Capture { name } => {
+                    maps.captured.push((name, packet.clone()));
                     0
                 }
                 Action::HeaderChecksum { offset, difference } => {
@@ -187,6 +233,15 @@ fn read(values: &[i64], operand: Operand) -> i64 {
         Operand::Value(value) => values[value.0 as usize],
         Operand::Constant(number) => number,
     }
+}
+
+/// Takes the first VLAN tag that is in a frame.
+fn take_tag(packet: &mut Vec<u8>) -> Option<u16> {
+    let is_tagged = packet.len() >= 18 && matches!(packet[12..14], [0x81, 0] | [0x88, 0xa8]);
+    is_tagged.then(|| {
+        let tag: Vec<u8> = packet.drain(12..16).collect();
+        u16::from_be_bytes([tag[2], tag[3]])
+    })
 }
 
 fn part(packet: &mut [u8], offset: i64, bytes: usize) -> Option<&mut [u8]> {

@@ -107,6 +107,15 @@ pub enum Action {
         /// The number whose low bytes they are.
         value: Operand,
     },
+    /// The VLAN tag that is beside the packet, or at XDP first in the frame, and bit 16: there is one.
+    Tag,
+    /// Puts a VLAN tag beside the packet, where there must be none.
+    PushTag {
+        /// The tag.
+        tag: Operand,
+    },
+    /// Takes the first VLAN tag, which there is; one behind it in the frame is beside the packet then.
+    PopTag,
     /// Makes room of octets that may be anything behind the fixed header of IP, or takes octets away.
     Resize {
         /// Where that is, from the beginning of the Ethernet header.
@@ -204,10 +213,12 @@ pub enum Action {
         /// One number for IPv4, two for IPv6.
         address: Vec<Operand>,
     },
-    /// Adds to a counter: what it is then.
+    /// Adds to a number of a counter or histogram: what it is then.
     Count {
         /// Which of [`Program::maps`].
         map: usize,
+        /// Which number.
+        place: Operand,
         /// How much.
         amount: Operand,
     },
@@ -217,6 +228,16 @@ pub enum Action {
         line: usize,
         /// The numbers.
         numbers: Vec<Operand>,
+    },
+    /// Tells the packet as it is, for a capture.
+    Capture {
+        /// Which of [`Program::captures`].
+        name: usize,
+    },
+    /// Sends a copy of the packet as it is out through an interface.
+    Mirror {
+        /// Which of [`Program::mirrors`].
+        interface: usize,
     },
     /// 32 random bits.
     Random,
@@ -235,11 +256,13 @@ pub enum Failure {
     StepIsZero,
     WrongValue,
     Resize,
+    Negative,
+    Tagged,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::OutsidePacket,
         Self::NilValue,
         Self::DivisionByZero,
@@ -247,6 +270,8 @@ impl Failure {
         Self::StepIsZero,
         Self::WrongValue,
         Self::Resize,
+        Self::Negative,
+        Self::Tagged,
     ];
 }
 
@@ -260,6 +285,8 @@ impl fmt::Display for Failure {
             Failure::WrongValue => "a value is none that the field takes",
             Failure::Resize => "the packet cannot grow or shrink there",
             Failure::StepIsZero => "'for' step is zero",
+            Failure::Tagged => "the packet has a VLAN tag already",
+            Failure::Negative => "what metrics export takes 0 or more",
         })
     }
 }
@@ -321,6 +348,10 @@ pub struct Program {
     pub maps: Vec<Map>,
     /// The calls of `nf.log`.
     pub lines: Vec<Line>,
+    /// The names of captures.
+    pub captures: Vec<String>,
+    /// The interfaces that packets are copied to.
+    pub mirrors: Vec<String>,
     /// Lines of the script at which packets are redirected.
     pub redirects: Vec<u32>,
     values: u32,
@@ -380,9 +411,16 @@ impl Action {
     pub fn operands(&self) -> impl Iterator<Item = Operand> + use<> {
         let operands = match self {
             Action::Calculate(_, left, right) | Action::Compare(_, left, right) => vec![*left, *right],
-            Action::Length | Action::Random | Action::Time | Action::Value { .. } | Action::Resize { .. } => {
-                Vec::new()
-            }
+            Action::Length
+            | Action::Random
+            | Action::Time
+            | Action::Value { .. }
+            | Action::Resize { .. }
+            | Action::Capture { .. }
+            | Action::Mirror { .. }
+            | Action::Tag
+            | Action::PopTag => Vec::new(),
+            Action::PushTag { tag: one } => vec![*one],
             Action::Load { offset: one, .. } | Action::PacketSum { difference: one } => vec![*one],
             Action::Store { offset, value, .. } => vec![*offset, *value],
             Action::HeaderChecksum { offset, difference } => vec![*offset, *difference],
@@ -394,7 +432,7 @@ impl Action {
             Action::Add { key, amount: one, now: other, .. }
             | Action::Put { key, value: one, now: other, .. } => [&key[..], &[*one, *other]].concat(),
             Action::Find { address, .. } => address.clone(),
-            Action::Count { amount, .. } => vec![*amount],
+            Action::Count { place, amount, .. } => vec![*place, *amount],
             Action::Log { numbers, .. } => numbers.clone(),
         };
         operands.into_iter()
@@ -407,6 +445,8 @@ impl Action {
             self,
             Action::Store { .. }
                 | Action::Resize { .. }
+                | Action::PushTag { .. }
+                | Action::PopTag
                 | Action::PacketSum { .. }
                 | Action::HeaderChecksum { .. }
                 | Action::TransportChecksum { .. }
@@ -576,11 +616,19 @@ impl fmt::Display for Action {
                 write!(f, "find in map {map}: ")?;
                 list(f, address)
             }
-            Action::Count { map, amount } => write!(f, "count {amount} in map {map}"),
+            Action::Count { map, place: Operand::Constant(0), amount } => {
+                write!(f, "count {amount} in map {map}")
+            }
+            Action::Count { map, place, amount } => write!(f, "count {amount} in map {map} at {place}"),
             Action::Log { line, numbers } => {
                 let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
                 write!(f, "log line {line}: {}", numbers.join(", "))
             }
+            Action::Capture { name } => write!(f, "capture {name}"),
+            Action::Mirror { interface } => write!(f, "copy to interface {interface}"),
+            Action::Tag => f.write_str("VLAN tag"),
+            Action::PushTag { tag } => write!(f, "push VLAN tag {tag}"),
+            Action::PopTag => f.write_str("pop VLAN tag"),
             Action::Random => f.write_str("random"),
             Action::Time => f.write_str("time"),
         }

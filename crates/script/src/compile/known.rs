@@ -29,6 +29,8 @@ pub(crate) enum Known {
     Table(Arc<[(Known, Known)]>),
     /// A table of the library, or its like.
     Shared(Arc<Shared>),
+    /// A table of streams.
+    Streams(Arc<Shared>),
     /// Something else, as messages call it.
     Other(Arc<str>),
 }
@@ -44,7 +46,7 @@ impl Known {
             Known::Library(name) => format!("'{name}'"),
             Known::Protocol(_) => "a protocol".to_owned(),
             Known::Table(_) => "a table".to_owned(),
-            Known::Shared(shared) => format!("'{}'", shared.name),
+            Known::Shared(shared) | Known::Streams(shared) => format!("'{}'", shared.name),
             Known::Other(name) => name.to_string(),
         }
     }
@@ -54,10 +56,12 @@ impl Known {
 pub(crate) trait TopLevel {
     /// A global variable.
     fn global(&self, name: &str) -> Known;
-    /// A local variable of the top level.
-    fn local(&self, local: LocalId) -> Known;
+    /// A local variable of the top level, if it is in scope at its end.
+    fn local(&self, local: LocalId) -> Option<Known>;
     /// A field of a library: `nf.get_time`.
     fn field(&self, of: &str, name: &str) -> Known;
+    /// What strings have as a method of this name.
+    fn of_strings(&self, name: &str) -> Known;
     /// The number of an interface.
     fn interface(&self, name: &str) -> Result<u32, InterfaceError>;
     /// The protocols that it knows.

@@ -85,6 +85,23 @@ impl Line {
     }
 }
 
+/// Octets of a captured packet that are kept, with its link header.
+pub const CAPTURED: usize = 1536;
+/// Octets before them: the tag, and the length of the packet.
+pub(super) const HEAD: usize = 16;
+/// The bit of a tag that says that it is of a packet.
+pub(super) const OF_PACKET: u32 = 1 << 31;
+
+/// A packet that a program wrote to the ring buffer for `nf.capture`: which program, which of its
+/// [names](super::ir::Program::captures), and the packet with its link header, as far as there was room.
+#[must_use]
+pub fn captured(bytes: &[u8]) -> Option<(u32, usize, &[u8])> {
+    let (tag, rest) = bytes.split_first_chunk::<8>()?;
+    let tag = u64::from_ne_bytes(*tag);
+    let name = (tag as u32 & OF_PACKET != 0).then_some((tag as u32 & !OF_PACKET) as usize)?;
+    Some(((tag >> 32) as u32, name, rest.get(HEAD - 8..)?))
+}
+
 /// What a program wrote to the ring buffer: which program it is ([`super::account::Log`]), which of its
 /// [lines](super::ir::Program::lines), and the numbers.
 #[must_use]
@@ -92,6 +109,9 @@ pub fn record(bytes: &[u8]) -> Option<(u32, usize, Vec<i64>)> {
     let (words, _) = bytes.as_chunks::<8>();
     let (tag, numbers) = words.split_first()?;
     let tag = u64::from_ne_bytes(*tag);
+    if tag as u32 & OF_PACKET != 0 {
+        return None;
+    }
     let numbers = numbers.iter().map(|word| i64::from_ne_bytes(*word)).collect();
     Some(((tag >> 32) as u32, tag as u32 as usize, numbers))
 }

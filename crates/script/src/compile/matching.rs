@@ -14,26 +14,16 @@ pub(super) const UNMATCHED: u64 = 1 << 40;
 /// The function that asks, then calls the script's.
 pub(super) const NAME: &str = "sidestep_matched";
 
-/// What of a rule cannot be said in Lua, so that the script is the user tier's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum MatchError {
-    /// A protocol that scripts have no view of.
-    #[error("l4proto {0} is matched in the user tier only")]
-    Protocol(u8),
-    /// Ports of whatever protocol.
-    #[error("th is matched in the user tier only: say tcp or udp")]
-    Ports,
-}
+/// The method that tells it of the transport header what nft(8) looks at; Lua has none.
+pub(super) const TRANSPORT: &str = "sidestep_transport";
 
 /// The script with a function of its own that gives it the packets of which the rule holds, and lets others pass.
 /// Interfaces are the caller's to see to.
-///
-/// # Errors
-/// What of the rule cannot be said in Lua.
-pub fn matched(script: &Script, rule: &Rule) -> Result<Script, MatchError> {
+#[must_use]
+pub fn matched(script: &Script, rule: &Rule) -> Script {
     let asks = Rule { iif: None, oif: None, ..rule.clone() };
     if asks == Rule::default() {
-        return Ok(script.clone());
+        return script.clone();
     }
     let mut body = String::new();
     let ip = match asks.family {
@@ -54,39 +44,39 @@ pub fn matched(script: &Script, rule: &Rule) -> Result<Script, MatchError> {
         let _ =
             writeln!(body, "if not sidestep_{field}:find(ip:{field}():get()) then return {UNMATCHED} end");
     }
-    let ports = [("sport", &asks.source_ports), ("dport", &asks.destination_ports)];
-    let has_ports = ports.iter().any(|(_, ports)| !ports.is_empty());
-    let transport = match (asks.protocol, has_ports) {
-        (Some(protocol::TCP), _) => Some("ip:data(packet_tcp)"),
-        (Some(protocol::UDP), _) => Some("ip:data(packet_udp)"),
-        (Some(protocol::ICMPV4), _) => Some("ip:data(packet_icmp)"),
-        (Some(protocol::ICMPV6), _) => Some("ip:data(packet_icmp6)"),
-        (Some(number), _) => return Err(MatchError::Protocol(number)),
-        (None, true) => return Err(MatchError::Ports),
-        (None, false) => None,
+    let ports = [("sport", 0, &asks.source_ports), ("dport", 2, &asks.destination_ports)];
+    let has_ports = ports.iter().any(|(.., ports)| !ports.is_empty());
+    let protocols = match asks.protocol {
+        Some(number) => Some(number.to_string()),
+        None => has_ports.then(|| format!("{}, {}", protocol::TCP, protocol::UDP)),
     };
-    if let Some(transport) = transport {
-        let _ = writeln!(body, "local transport = {transport}\nif not transport then return {UNMATCHED} end");
+    if let Some(protocols) = protocols {
+        let _ =
+            writeln!(body, "local th = ip:{TRANSPORT}({protocols})\nif not th then return {UNMATCHED} end");
     }
     if let Some(kind) = asks.icmp_type {
-        let _ = writeln!(body, "if transport:type():get() ~= {kind} then return {UNMATCHED} end");
+        let _ = writeln!(body, "if #th < 1 or th[0] ~= {kind} then return {UNMATCHED} end");
     }
-    for (field, ranges) in ports.iter().filter(|(_, ranges)| !ranges.is_empty()) {
+    for (field, at, ranges) in ports.iter().filter(|(.., ranges)| !ranges.is_empty()) {
         let range = |range: &RangeInclusive<u16>| {
             format!("{field} >= {} and {field} <= {}", range.start(), range.end())
         };
         let any: Vec<String> = ranges.iter().map(range).collect();
-        let _ = writeln!(body, "local {field} = transport:{field}():get()");
+        let _ = writeln!(body, "if #th < {} then return {UNMATCHED} end", at + 2);
+        let _ = writeln!(body, "local {field} = th[{at}] << 8 | th[{}]", at + 1);
         let _ = writeln!(body, "if not ({}) then return {UNMATCHED} end", any.join(" or "));
     }
     let (source, function) = (&script.source, &script.function);
     // Behind the script, so that its lines keep their numbers.
     let source = format!("{source}\n{sets}function {NAME}(p)\n{body}return {function}(p)\nend\n");
-    Ok(Script { source, function: NAME.to_owned(), ..script.clone() })
+    Script { source, function: NAME.to_owned(), ..script.clone() }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::differential::{InKernel, can_be_tested, may_load};
+    use super::super::interpret::{Maps, Outcome, run};
+    use super::super::tests::RESULTS;
     use super::super::{AttachType, Results, compile};
     use super::*;
     use crate::host::NoHost;
@@ -102,13 +92,98 @@ mod tests {
             "ip daddr 192.0.2.0/24 udp dport { 53, 80-90 }",
             "tcp sport 80 iif eth0",
             "icmpv6 type 128",
+            "th dport 1 meta l4proto 132",
+            "meta l4proto 47",
         ] {
             let rule = Rule::parse(rule).unwrap();
-            let script = matched(&script, &rule).unwrap();
-            if let Err(error) = compile(&script, NoHost, results, AttachType::Interface { has_link: true }) {
-                panic!("{rule:?}: {error}\n{}", script.source);
+            let script = matched(&script, &rule);
+            for has_link in [true, false] {
+                if let Err(error) = compile(&script, NoHost, results, AttachType::Interface { has_link }) {
+                    panic!("{rule:?}: {error}\n{}", script.source);
+                }
             }
         }
-        assert_eq!(matched(&script, &Rule::parse("th dport 1").unwrap()), Err(MatchError::Ports));
+    }
+
+    /// A header of IPv6 with what comes behind it.
+    fn ipv6(next: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([0x86, 0xdd, 0x60, 0, 0, 0, 0, payload.len() as u8, next, 64]);
+        frame.extend([1; 32]);
+        frame.extend(payload);
+        frame
+    }
+
+    fn ipv4(protocol: u8, offset: u16, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![2; 12];
+        frame.extend([8, 0, 0x45, 0, 0, 20 + payload.len() as u8, 0, 9]);
+        frame.extend(offset.to_be_bytes());
+        frame.extend([64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
+        frame.extend(payload);
+        frame
+    }
+
+    #[test]
+    fn rules_hold_of_what_nft_holds_them_of() {
+        let drop = Script::new("a.lua", "function process_packet(p) return NF_DROP end");
+        let results = Results { unseen_mark: Some(1), ..RESULTS };
+        let ports = [0, 7, 0, 22, 0, 0, 0, 1];
+        let all = "tcp dport 22";
+        let options = |next: u8, units: u8| {
+            let mut header = vec![next, units];
+            header.resize(8 + usize::from(units) * 8, 0);
+            header
+        };
+        let with = |first: &[u8], rest: &[u8]| [first, rest].concat();
+        let many: Vec<u8> = (1..=8).flat_map(|left| options(if left == 8 { 6 } else { 60 }, 0)).collect();
+        for (rule, frame, holds) in [
+            // A header that is not there as a whole.
+            (all, ipv6(6, &ports), true),
+            (all, ipv4(6, 0x2000, &ports), true),
+            (all, ipv6(6, &ports[..4]), true),
+            (all, ipv4(6, 0, &ports[..4]), true),
+            (all, ipv6(6, &ports[..3]), false),
+            ("tcp sport 7", ipv6(6, &ports[..2]), true),
+            ("tcp sport 7", ipv6(6, &ports[..1]), false),
+            ("meta l4proto tcp", ipv6(6, &[]), true),
+            ("meta l4proto tcp", ipv4(6, 0, &[]), true),
+            (all, ipv6(17, &ports), false),
+            ("th dport 22", ipv6(17, &ports), true),
+            ("th dport 22", ipv6(58, &ports), false),
+            ("th dport 22", ipv4(6, 0, &ports), true),
+            // Fragments.
+            (all, ipv6(44, &with(&[6, 0, 0, 1, 0, 0, 0, 9], &ports)), true),
+            (all, ipv6(44, &with(&[6, 0, 0, 8, 0, 0, 0, 9], &ports)), false),
+            ("meta l4proto tcp", ipv6(44, &with(&[6, 0, 0, 8, 0, 0, 0, 9], &ports)), true),
+            ("meta l4proto udp", ipv6(44, &with(&[6, 0, 0, 8, 0, 0, 0, 9], &ports)), false),
+            ("meta l4proto tcp", ipv6(44, &with(&[60, 0, 0, 8, 0, 0, 0, 9], &options(6, 0))), false),
+            ("meta l4proto tcp", ipv6(44, &[6, 0, 0, 8]), true),
+            ("meta l4proto tcp", ipv6(44, &[6, 0, 0]), false),
+            (all, ipv4(6, 1, &ports), false),
+            ("meta l4proto tcp", ipv4(6, 1, &ports), true),
+            ("meta l4proto 47", ipv4(47, 1, &[]), true),
+            // Headers between.
+            (all, ipv6(60, &with(&options(6, 1), &ports)), true),
+            (all, ipv6(51, &with(&[6, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &ports)), true),
+            (all, ipv6(60, &with(&many, &ports)), true),
+            ("meta l4proto tcp", ipv6(60, &options(6, 3)[..8]), true),
+            ("meta l4proto tcp", ipv6(60, &[6]), false),
+            ("meta l4proto 59", ipv6(60, &options(59, 0)), true),
+            ("icmpv6 type 128", ipv6(58, &[128]), true),
+            ("icmpv6 type 128", ipv6(58, &[]), false),
+            ("icmp type 8", ipv4(1, 0, &[8]), true),
+        ] {
+            let script = matched(&drop, &Rule::parse(rule).unwrap());
+            let compiled = compile(&script, NoHost, results, AttachType::Interface { has_link: true });
+            let compiled = compiled.unwrap_or_else(|error| panic!("{rule}: {error}"));
+            let outcome = run(compiled.intermediate(), &mut Maps::default(), &mut frame.clone(), 0, || 0);
+            let wanted = if holds { 0 } else { UNMATCHED.cast_signed() };
+            assert_eq!(outcome, Outcome::Verdict(wanted), "{rule}: {}", hex::encode(&frame));
+            if may_load() && can_be_tested(&frame) {
+                let loaded = InKernel::load(&compiled).unwrap_or_else(|error| panic!("{rule}: {error}"));
+                let wanted = if holds { RESULTS.drop } else { RESULTS.pass };
+                assert_eq!(loaded.program.test_run(&frame).expect("it runs").0, wanted, "{rule}");
+            }
+        }
     }
 }

@@ -8,16 +8,24 @@
 pub mod account;
 mod allocate;
 #[cfg(test)]
+mod as_lua;
+#[cfg(test)]
 mod at_xdp;
 mod attach_type;
 #[cfg(test)]
+mod captured;
+#[cfg(test)]
 mod concurrent;
+pub mod decided;
 #[cfg(test)]
 mod differential;
 mod emit;
 mod emit_map;
 #[cfg(test)]
+mod exported;
+#[cfg(test)]
 mod generate;
+mod half_done;
 #[cfg(test)]
 mod interpret;
 pub mod ir;
@@ -26,12 +34,16 @@ pub mod logging;
 mod lower;
 mod matching;
 #[cfg(test)]
+mod mirrored;
+#[cfg(test)]
 mod mutated;
 #[cfg(test)]
 mod punt;
 mod refusal;
 pub mod shared;
 mod slot;
+#[cfg(test)]
+mod tagged;
 #[cfg(test)]
 mod tests;
 
@@ -44,7 +56,7 @@ use crate::vm::{Script, ScriptError};
 use account::Accounts;
 pub use attach_type::{AttachType, Side};
 pub use emit::{Assembled, PUNT_MASK, Results};
-pub use matching::{MatchError, matched};
+pub use matching::matched;
 pub use refusal::Refusal;
 
 /// Why a script is not compiled.
@@ -85,6 +97,9 @@ pub fn compile(
     let refused = |line, reason: String| CompileError::Refused(vec![Refusal { line, reason }]);
     let chunk = syntax::parse(&script.source);
     let chunk = chunk.map_err(|error| refused(error.line, error.message))?;
+    if let Some(renamed) = &chunk.renamed {
+        return Err(refused(renamed.line, renamed.message.clone()));
+    }
     let top = Loaded::new(&chunk, &script.source, &script.path, host)?;
     let known = known::TopLevel::global(&top, &script.function);
     let known::Known::Function(function) = known else {
@@ -100,7 +115,10 @@ pub fn compile(
     }
     let lowered = lower::lower(&chunk, function, &top, &attach_type, may_punt);
     let (program, punts) = lowered.map_err(CompileError::Refused)?;
-    let refusals = attach_type.refusals(&program);
+    let mut refusals = attach_type.refusals(&program);
+    if results.error == results.pass {
+        refusals.extend(half_done::refusals(&program));
+    }
     if !refusals.is_empty() {
         return Err(CompileError::Refused(refusals));
     }
@@ -109,7 +127,12 @@ pub fn compile(
     }
     let compiled = Compiled { program, results, attach_type, line, punts };
     // Whether it fits is known without its maps.
-    let nowhere = Accounts { counters: 0, fault: 0, log: Some(account::Log { ring: 0, program: 0 }) };
+    let nowhere = Accounts {
+        mirrors: account::Mirrors::Sent(0),
+        counters: 0,
+        fault: 0,
+        log: Some(account::Log { ring: 0, program: 0, scratch: 0 }),
+    };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
     Ok(compiled)
 }
@@ -128,6 +151,12 @@ impl Compiled {
     #[must_use]
     pub fn maps(&self) -> &[shared::Map] {
         &self.program.maps
+    }
+
+    /// The names of the interfaces that it copies packets to.
+    #[must_use]
+    pub fn mirrors(&self) -> &[String] {
+        &self.program.mirrors
     }
 
     /// The program, as it is loaded, with the descriptors of its maps, and of those that it counts in if it is to.

@@ -2,16 +2,18 @@
 //!
 //! All numbers in a map are in the order of the machine but in prefixes. A key has 8 bytes for each of its parts, 16 for an
 //! IPv6 address; a value has the milliseconds when it was written before it (`CLOCK_MONOTONIC`; 0 if it does not expire).
-//! That of a flow has the direction of its first packet next, and then its integers.
+//! That of a flow has the direction of its first packet next, and then its integers. Counters and histograms are arrays
+//! of numbers: of a histogram the sum of its values comes first, then its buckets.
 
 use std::sync::Arc;
 
 use ipnet::IpNet;
 
 use crate::kind::Kind;
+use crate::metric::Metric;
 use crate::tables::{Shape, WhenFull};
 
-/// A table, counter or set of prefixes of a script.
+/// A table, counter, histogram or set of prefixes of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Shared {
     /// Its name: the same one in all scripts.
@@ -20,6 +22,8 @@ pub struct Shared {
     pub form: Form,
     /// Whether what is in it is to outlive the process that runs the scripts.
     pub persistent: bool,
+    /// What metrics export it as.
+    pub metric: Option<Arc<Metric>>,
 }
 
 /// What there is.
@@ -43,6 +47,11 @@ pub enum Form {
     },
     /// `nf.counter`
     Counter,
+    /// `nf.histogram`
+    Histogram {
+        /// The largest value of each bucket but the last.
+        bounds: Arc<[i64]>,
+    },
     /// `nf.prefixes`
     Prefixes {
         /// Prefixes at most.
@@ -90,6 +99,12 @@ impl Map {
         let same = match (&self.shared.form, &other.shared.form) {
             (Form::Flows { names, .. }, Form::Flows { names: others, .. }) => names == others,
             (Form::Flows { .. }, _) | (_, Form::Flows { .. }) => false,
+            (Form::Histogram { bounds }, Form::Histogram { bounds: others }) => bounds == others,
+            (Form::Histogram { .. }, _) | (_, Form::Histogram { .. }) => false,
+            // Of one size they may be, and mean something else.
+            (Form::Table { key, value, .. }, Form::Table { key: keys, value: values, .. }) => {
+                key == keys && value == values
+            }
             _ => true,
         };
         same && self.shared.name == other.shared.name
@@ -113,7 +128,7 @@ impl Map {
             Form::Flows { shape, names } => {
                 (kind_of(shape), FLOW_KEY * 8, (2 + names.len()) * 8, entries(shape.limit))
             }
-            Form::Counter => (MapKind::Array, 4, 8, 1),
+            Form::Counter | Form::Histogram { .. } => (MapKind::Array, 4, 8, entries(self.shared.limit())),
             Form::Prefixes { limit, .. } => {
                 // One more than there may be: before Linux 6.13 a full one refuses to change what is in it.
                 (MapKind::LongestPrefix, if self.is_ipv6 { 20 } else { 8 }, 8, entries(*limit + 1))

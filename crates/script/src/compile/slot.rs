@@ -35,6 +35,8 @@ pub(super) enum Shape {
     OneOf(Vec<(i64, Shape)>),
     /// A flow in one of the tables: its key, and 1 if this packet goes from the greater end to the lesser.
     Flow(Arc<Shared>),
+    /// A stream that was decided: the verdict.
+    Stream,
     /// Which checksums of the packet cover what: see [`super::lower`].
     Layout,
     /// What is known before any packet: functions, libraries, protocols.
@@ -82,7 +84,7 @@ impl Shape {
     pub(super) fn parts(&self) -> usize {
         match self {
             Shape::Nil | Shape::Text(_) | Shape::Known(_) | Shape::Unclear => 0,
-            Shape::Boolean | Shape::Integer => 1,
+            Shape::Boolean | Shape::Integer | Shape::Stream => 1,
             Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
             Shape::Bytes(_) | Shape::PacketText(..) => 2,
             Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
@@ -106,6 +108,7 @@ impl Shape {
             Shape::Field(..) => "a field".to_owned(),
             Shape::Bytes(_) => "a byte array".to_owned(),
             Shape::Flow(_) => "a flow".to_owned(),
+            Shape::Stream => "a stream".to_owned(),
             Shape::Optional(shape) => format!("nil or {}", shape.name()),
             Shape::OneOf(shapes) => {
                 let names: Vec<_> = shapes.iter().map(|(_, shape)| shape.name()).collect();

@@ -1,16 +1,59 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use super::differential::Logging;
 use super::interpret::{Maps, Outcome, run};
 use super::ir::Failure;
 use super::shared::MapKind;
 use super::{AttachType, CompileError, Compiled, Refusal, Results};
 use crate::checksum::{self, Layout};
-use crate::host::NoHost;
+use crate::host::{FileError, Host, InterfaceError, Module, NoHost};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script};
 use wire::checksum::TransportChecksum;
 
 pub(super) const RESULTS: Results =
     Results { pass: 101, drop: 102, error: 103, queue_mark: None, unseen_mark: None, punt_mark: None };
+
+/// Packets, by the names that a script gives them to.
+pub(super) type Named = Vec<(String, Vec<u8>)>;
+
+/// A host that keeps what a script captures, and what it sends copies of.
+#[derive(Clone, Default)]
+pub(super) struct Keeps {
+    pub(super) captured: Rc<RefCell<Named>>,
+    pub(super) mirrored: Rc<RefCell<Named>>,
+}
+
+impl Host for Keeps {
+    fn now_ms(&mut self) -> u64 {
+        0
+    }
+
+    fn random(&mut self) -> u32 {
+        0
+    }
+
+    fn send(&mut self, _: &[u8], _: Option<&Packet>) {}
+
+    fn interface(&mut self, _: &str) -> Result<u32, InterfaceError> {
+        Ok(1)
+    }
+
+    fn log(&mut self, _: &str) {}
+
+    fn capture(&mut self, name: &str, packet: &[u8]) {
+        self.captured.borrow_mut().push((name.to_owned(), packet.to_vec()));
+    }
+
+    fn mirror(&mut self, interface: &str, frame: &[u8]) {
+        self.mirrored.borrow_mut().push((interface.to_owned(), frame.to_vec()));
+    }
+
+    fn module(&mut self, _: &str) -> Result<Option<Module>, FileError> {
+        Ok(None)
+    }
+}
 
 /// The program of `process_packet`.
 pub(super) fn compile(text: &str) -> Result<Compiled, Vec<Refusal>> {
@@ -480,7 +523,7 @@ fn examples_are_compiled() {
 }
 
 /// What both tiers make of a packet: the verdict, and the frame.
-fn both(text: &str, frame: &[u8]) -> [(Option<i64>, Vec<u8>); 2] {
+pub(super) fn both(text: &str, frame: &[u8]) -> [(Option<i64>, Vec<u8>); 2] {
     let program = compile(text).unwrap_or_else(|refusals| panic!("{refusals:#?}"));
     let mut octets = frame.to_vec();
     let compiled = match run(program.intermediate(), &mut Maps::default(), &mut octets, 0, || 7) {

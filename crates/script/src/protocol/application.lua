@@ -1,4 +1,9 @@
-local ipairs, tostring, concat = ipairs, tostring, table.concat
+local ipairs, type, tostring, concat = ipairs, type, tostring, table.concat
+local byte, sub, find, match, unpack = string.byte, string.sub, string.find, string.match, string.unpack
+local to_packet, copy = bytes.to_packet, bytes.copy
+
+-- The octets of a stream so far; a string is taken as it is.
+local function text_of(stream) return type(stream) == "string" and stream or tostring(stream:octets()) end
 
 register_dynamic_protbuf {
   name = "packet_tftp",
@@ -38,17 +43,18 @@ local function fields_of(names, kinds)
   return fields
 end
 
-local http = {
+local http_fields = {
   "method", "uri", "version", "status", "reason", "host", "user_agent", "content_length", "content_type", "connection",
   "headers", "body",
 }
 
 register_dynamic_protbuf {
   name = "packet_http",
-  about = "Head of an HTTP/1 request or response (RFC 9112), as far as it is in this packet. method and uri are those "
-    .. "of a request, status and reason those of a response; a header field that is not there is empty.",
+  about = "Head of an HTTP/1 request or response (RFC 9112), as far as it is there. method and uri are those of a request, "
+    .. "status and reason those of a response; a header field that is not there is empty. http.host(stream) tells which "
+    .. "host the first request of a stream is for, however it is written.",
   payload_field = "body",
-  protocol_fields = fields_of(http, { body = "raw" }),
+  protocol_fields = fields_of(http_fields, { body = "raw" }),
   has_protocol = true,
   get_field_changes = function(seg)
     local text, found = tostring(seg), {}
@@ -92,14 +98,52 @@ register_dynamic_protbuf {
       at = stop and stop + 2
     end
     if not found.body then found.body = { #text + 1, #text } end
-    return text_fields(http, found)
+    return text_fields(http_fields, found)
   end,
 }
 
+http = {}
+
+-- The authority of a URI, without user and port, in lower case.
+local function host_of(authority)
+  local host = authority:match("([^@]*)$"):lower()
+  return (host:match("^%[.*%]") or host:match("^[^:]*")):gsub("%.$", "")
+end
+
+-- The host that the first request of a stream is for, in lower case and without the port: nil while its head is not all
+-- there, an empty string where it says none, false where it is none of HTTP/1, or one that servers may read in different
+-- ways (RFC 9112 §2.2, §3.2, §5).
+function http.host(stream)
+  local text = text_of(stream)
+  local at, method, target, host = find(text, "[^\r\n]"), nil, nil, nil
+  while at do
+    local stop = find(text, "\n", at, true)
+    if not stop then
+      -- The name of a method is a token.
+      if not method and not match(text, "^[%w!#$%%&'*+.^_`|~-]", at) then return false end
+      return nil
+    end
+    local line = match(sub(text, at, stop - 1), "^(.-)\r?$")
+    if not method then
+      method, target = match(line, "^(%S+)[ \t]+(%S+)[ \t]+HTTP/1%.%d[ \t]*$")
+      if not method then return false end
+    elseif line == "" then
+      local authority = method == "CONNECT" and target or match(target, "^%a[%w+.-]*://([^/?#]*)")
+      return (host_of(authority or host or ""))
+    else
+      local name, value = match(line, "^([^%s:]+):[ \t]*(.-)[ \t]*$")
+      if not name or name:lower() == "host" and host then return false end
+      if name:lower() == "host" then host = value end
+    end
+    at = stop + 1
+  end
+  return nil
+end
+
 register_dynamic_protbuf {
   name = "packet_dns",
-  about = "DNS (RFC 1035) over UDP. qname is the first question's name as it is sent, labels with their lengths; "
-    .. "dns.name(view) gives it with dots.",
+  about = "DNS (RFC 1035). qname is the first question's name as it is sent, labels with their lengths; dns.name(view) "
+    .. "gives it with dots. dns.messages(stream) gives the messages of a stream of TCP.",
   payload_field = "answers",
   protocol_fields = {
     { "id", 0, 16, "int" },
@@ -149,10 +193,22 @@ function dns.name(view)
   return concat(labels, "."):lower()
 end
 
+-- The messages of DNS over TCP that are all there, as a list of views: each stands behind its length (RFC 1035 §4.2.2).
+function dns.messages(stream)
+  local text, views, at = text_of(stream), {}, 1
+  while at + 1 <= #text do
+    local stop = at + 1 + unpack(">I2", text, at)
+    if stop > #text then break end
+    views[#views + 1] = to_packet(copy(sub(text, at + 2, stop)), packet_dns)
+    at = stop + 1
+  end
+  return views
+end
+
 register_dynamic_protbuf {
   name = "packet_tls",
   about = "A TLS record (RFC 8446 §5.1); server_name is the name that a ClientHello asks for (RFC 6066 §3), empty where "
-    .. "there is none in this packet.",
+    .. "there is none in these octets. tls.server_name(stream) tells that of a stream, whatever it is split over.",
   payload_field = "data",
   protocol_fields = {
     { "type", 0, 8, "int" },
@@ -190,3 +246,60 @@ register_dynamic_protbuf {
     end
   end,
 }
+
+tls = {}
+
+local CHANGE_CIPHER_SPEC, ALERT, HANDSHAKE, CLIENT_HELLO = 20, 21, 22, 1
+-- Octets of a record, at most: with what old versions allow for compression and encryption (RFC 5246 §6.2.3).
+local LONGEST_RECORD = 18432
+
+-- The ClientHello that a stream begins with, from its version on, put together from the records that it is split over (RFC
+-- 8446 §5.1): nil while it is not all there, false where there is something else. Alerts and changes of cipher between
+-- them, which servers may pass over, are passed over.
+local function client_hello(text)
+  local parts, have, head, at = {}, 0, "", 1
+  while at <= #text do
+    local kind, major = byte(text, at, at + 1)
+    if kind < CHANGE_CIPHER_SPEC or kind > HANDSHAKE or (major or 3) ~= 3 then return false end
+    if at + 4 > #text then return nil end
+    local length = unpack(">I2", text, at + 3)
+    if length > LONGEST_RECORD then return false end
+    if kind == HANDSHAKE and length > 0 then
+      local part = sub(text, at + 5, at + 4 + length)
+      parts[#parts + 1], have, head = part, have + #part, head .. sub(part, 1, 4 - #head)
+      if #head > 0 and byte(head) ~= CLIENT_HELLO then return false end
+      local whole = #head == 4 and 4 + unpack(">I3", head, 2)
+      if whole and have >= whole then return sub(concat(parts), 5, whole) end
+    end
+    at = at + 5 + length
+  end
+  return nil
+end
+
+-- The name that the ClientHello of a stream of TLS asks for (RFC 6066 §3), in lower case: nil while the message is not all
+-- there, an empty string where it asks for none, false where the stream begins with something else. A message that is not
+-- well-formed, which servers refuse, asks for none.
+function tls.server_name(stream)
+  local hello = client_hello(text_of(stream))
+  if not hello then return hello end
+  -- Version and random; session, ciphers, compression with their lengths; extensions.
+  local at = 35
+  at = at + 1 + (byte(hello, at) or #hello)
+  if at + 1 > #hello then return "" end
+  at = at + 2 + unpack(">I2", hello, at)
+  at = at + 1 + (byte(hello, at) or #hello) + 2
+  while at + 3 <= #hello do
+    local kind, length = unpack(">I2I2", hello, at)
+    if kind == 0 then
+      local names, place = sub(hello, at + 6, at + 3 + length), 1
+      while place + 2 <= #names do
+        local of, size = unpack(">BI2", names, place)
+        if of == 0 then return (sub(names, place + 3, place + 2 + size):lower():gsub("%.$", "")) end
+        place = place + 3 + size
+      end
+      return ""
+    end
+    at = at + 4 + length
+  end
+  return ""
+end

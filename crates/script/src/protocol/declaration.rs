@@ -12,7 +12,20 @@ use crate::kind::Kind;
 pub use super::declaration_error::DeclarationError;
 
 /// Names of methods that every view has. `data` may be a field: the payload's.
-const METHODS: [&str; 8] = ["raw", "data", "get", "set", "grow", "shrink", "flow", "redirect"];
+pub(crate) const METHODS: [&str; 12] = [
+    "raw",
+    "data",
+    "get",
+    "set",
+    "grow",
+    "shrink",
+    "flow",
+    "stream",
+    "redirect",
+    "vlan_id",
+    "push_vlan",
+    "pop_vlan",
+];
 
 /// The protocol that `table` declares. Names in its policy are given numbers in `protocols`.
 pub fn read(table: &Table, protocols: &mut Protocols) -> Result<Protocol, DeclarationError> {

@@ -2,12 +2,15 @@
 
 use crate::checksum::ResizeError;
 use crate::kind::ValueError;
+use crate::vlan::VlanError;
 
 /// Why a view cannot be used so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
     /// Of an earlier packet, or from before the packet grew or shrank.
-    #[error("this packet is gone: a view is good until its packet is done with, grows or shrinks")]
+    #[error(
+        "this packet is gone: a view is good until its packet is done with, grows or shrinks, or its VLAN tag comes or goes"
+    )]
     Gone,
     /// Octets that the view does not have.
     #[error("offset {offset}, length {length}: the {whole} has {available} octets")]
@@ -30,6 +33,12 @@ pub enum AccessError {
     /// A link header that there is not.
     #[error("there is no link header here to write: a script that is compiled has one at an interface")]
     NoLink,
+    /// Neither does what is done to a packet.
+    #[error("only the packet itself has a VLAN tag, not a part of it or a byte array")]
+    NotWhole,
+    /// What is wrong with a VLAN tag.
+    #[error("{0}")]
+    Vlan(#[from] VlanError),
     /// A byte array of a field that begins or ends within an octet.
     #[error(
         "bit {offset}, {length} bits: only fields of the kind int or bool may begin or end within an octet"

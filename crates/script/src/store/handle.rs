@@ -68,7 +68,7 @@ impl Handle {
     }
 
     /// Whether it stands for all of a packet or byte array.
-    pub(super) const fn is_whole(self) -> bool {
+    pub(crate) const fn is_whole(self) -> bool {
         self.0 & ((1 << (VIEW_BITS + FIELD_BITS)) - 1) == 0 && self.0 != 0
     }
 

@@ -5,6 +5,7 @@
 mod literal;
 pub(crate) mod names;
 mod read;
+mod settled;
 pub(crate) mod tree;
 
 use full_moon::LuaVersion;

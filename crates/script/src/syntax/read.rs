@@ -15,11 +15,6 @@ use super::tree::{
     Mentioned, Result, Statement, StatementKind, Target, Unary, Variable,
 };
 
-/// Global names by which a function can reach what is no variable of its own. Those that come first do nothing by being
-/// called while the file is loaded.
-const REACHING: [&str; 7] = ["table", "rawset", "setmetatable", "require", "load", "_G", "_ENV"];
-const HARMLESS_AT_FIRST: usize = 4;
-
 /// The tree of a chunk.
 pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
     let lines = (1, line_of(tree.eof()));
@@ -29,23 +24,59 @@ pub(super) fn chunk(tree: &ast::Ast) -> Result<Chunk> {
             locals: Vec::new(),
             fields: BTreeSet::new(),
             unsettled: None,
+            renamed: None,
             mentions: Vec::new(),
         },
         functions: Vec::new(),
         scopes: Vec::new(),
+        made: HashMap::new(),
+        entries: Vec::new(),
+        uses: Vec::new(),
     };
     reader.function("the file".to_owned(), lines, true, |reader| {
         Ok((Vec::new(), reader.block(tree.nodes())?))
     })?;
-    Ok(reader.chunk)
+    Ok(reader.settled())
 }
 
-struct Reader {
-    chunk: Chunk,
+pub(super) struct Reader {
+    pub(super) chunk: Chunk,
     /// Those that we are in, from the outermost on.
-    functions: Vec<FunctionId>,
+    pub(super) functions: Vec<FunctionId>,
     /// Names in sight, of all of them.
     scopes: Vec<HashMap<Arc<str>, LocalId>>,
+    /// What local variables begin with.
+    pub(super) made: HashMap<LocalId, Made>,
+    /// Entries that are set of what is no table of the top level, if nothing else says so.
+    pub(super) entries: Vec<Entry>,
+    /// Where local variables are read.
+    pub(super) uses: Vec<Use>,
+}
+
+/// Where a value comes from.
+#[derive(Clone)]
+pub(super) enum Made {
+    /// A method gave it.
+    By(Arc<str>),
+    /// It is a new table of this function.
+    Here(FunctionId),
+}
+
+/// An entry that is set in functions, the innermost of which is last.
+pub(super) struct Entry {
+    pub(super) functions: Vec<FunctionId>,
+    pub(super) line: u32,
+    pub(super) of: Made,
+    pub(super) local: Option<LocalId>,
+}
+
+/// A local variable that is read.
+pub(super) struct Use {
+    pub(super) local: LocalId,
+    /// By which function.
+    pub(super) by: FunctionId,
+    /// To be called, and not as a value.
+    pub(super) called: bool,
 }
 
 impl Reader {
@@ -63,6 +94,10 @@ impl Reader {
             lines,
             parameters: Vec::new(),
             variadic,
+            variable: None,
+            may_run: true,
+            unsettles: None,
+            reaches: None,
             body: Vec::new(),
         });
         self.functions.push(id);
@@ -102,18 +137,19 @@ impl Reader {
     fn declare(&mut self, name: &str, line: u32) -> LocalId {
         let id = LocalId(self.chunk.locals.len());
         let name: Arc<str> = name.into();
-        let outermost = self.functions.len() == 1;
-        self.chunk.locals.push(Local { name: name.clone(), line, assigned: false, outermost });
+        self.note_environment(&name, line);
+        let function = self.function_here();
+        self.chunk.locals.push(Local { name: name.clone(), line, assigned: false, function });
         self.scopes.last_mut().expect("declarations are in scopes").insert(name, id);
         id
     }
 
-    fn resolve(&self, name: &str) -> Variable {
+    pub(super) fn resolve(&self, name: &str) -> Variable {
         let local = self.scopes.iter().rev().find_map(|scope| scope.get(name));
         local.map_or_else(|| Variable::Global(name.into()), |local| Variable::Local(*local))
     }
 
-    fn function_here(&self) -> FunctionId {
+    pub(super) fn function_here(&self) -> FunctionId {
         self.functions.last().copied().unwrap_or(FunctionId(0))
     }
 
@@ -122,13 +158,17 @@ impl Reader {
         self.chunk.mentions.push(Mention { what, name: name.into(), line, function });
     }
 
-    /// A variable that is read.
-    fn read(&mut self, name: &TokenReference) -> Expression {
+    /// A variable that is read, and whether that is to call it.
+    fn read(&mut self, name: &TokenReference, called: bool) -> Expression {
         let variable = self.resolve(&text(name));
         let what = match variable {
-            Variable::Local(_) => Mentioned::Local,
+            Variable::Local(local) => {
+                self.uses.push(Use { local, by: self.function_here(), called });
+                Mentioned::Local
+            }
             Variable::Global(_) => Mentioned::Global,
         };
+        self.note_environment(&text(name), line_of(name));
         self.mention(what, text(name), line_of(name));
         expression(line_of(name), ExpressionKind::Variable(variable))
     }
@@ -142,29 +182,14 @@ impl Reader {
 
     fn note_field(&mut self, object: &Expression, name: &TokenReference) {
         let outer = match &*object.kind {
-            ExpressionKind::Variable(Variable::Local(local)) => self.chunk.locals[local.0].outermost,
+            ExpressionKind::Variable(Variable::Local(local)) => {
+                self.chunk.locals[local.0].function == FunctionId(0)
+            }
             ExpressionKind::Variable(Variable::Global(_)) => true,
             _ => false,
         };
         if self.functions.len() > 1 && !outer {
             self.chunk.fields.insert(text(name).into());
-        }
-    }
-
-    /// Notes a name that reaches further than it looks.
-    fn note_reach(&mut self, name: &TokenReference, called: bool) {
-        let Variable::Global(global) = self.resolve(&text(name)) else { return };
-        let Some(place) = REACHING.iter().position(|known| **known == *global) else { return };
-        if self.functions.len() > 1 || !called || place >= HARMLESS_AT_FIRST {
-            self.unsettle(line_of(name));
-        }
-    }
-
-    /// Nothing of the top level is sure any more. Its tests never run where packets are.
-    fn unsettle(&mut self, line: u32) {
-        let outer = self.functions.get(1).map(|outer| &self.chunk.functions[outer.0].name);
-        if !outer.is_some_and(|name| name.starts_with("test_")) {
-            self.chunk.unsettled.get_or_insert(line);
         }
     }
 
@@ -208,7 +233,16 @@ impl Reader {
                 // The values do not see the names.
                 let values = self.expressions(assignment.expressions())?;
                 let names = assignment.names().iter().map(|name| self.declare(&text(name), line_of(name)));
-                StatementKind::Local(names.collect(), values)
+                let names: Vec<LocalId> = names.collect();
+                for (name, value) in names.iter().zip(&values) {
+                    let made = match &*value.kind {
+                        ExpressionKind::Method(_, method, _) => Made::By(method.clone()),
+                        ExpressionKind::Table => Made::Here(self.function_here()),
+                        _ => continue,
+                    };
+                    self.made.insert(*name, made);
+                }
+                StatementKind::Local(names, values)
             }
             Stmt::FunctionCall(call) => StatementKind::Call(self.suffixed(call.prefix(), call.suffixes())?),
             Stmt::Do(block) => StatementKind::Do(self.block(block.block())?),
@@ -248,6 +282,7 @@ impl Reader {
                 let name = text(function.name());
                 let local = self.declare(&name, line);
                 let id = self.function_body(name, function.body(), line, false)?;
+                self.chunk.functions[id.0].variable = Some(local);
                 StatementKind::Local(vec![local], vec![expression(line, ExpressionKind::Function(id))])
             }
             Stmt::FunctionDeclaration(function) => self.declaration(function, line)?,
@@ -289,6 +324,7 @@ impl Reader {
                 for key in path {
                     object = expression(line, ExpressionKind::Index(object, string(key)));
                 }
+                self.note_library(&object, line);
                 Target::Index(object, string(last))
             }
         };
@@ -299,6 +335,7 @@ impl Reader {
     fn target(&mut self, variable: &Var) -> Result<Target> {
         if let Var::Name(name) = variable {
             self.note_reach(name, false);
+            self.note_environment(&text(name), line_of(name));
             let target = self.resolve(&text(name));
             self.assigned(&target, line_of(name));
             return Ok(Target::Variable(target));
@@ -310,8 +347,9 @@ impl Reader {
                     self.mention(Mentioned::Key, String::from_utf8_lossy(name), read.line);
                 }
                 if self.functions.len() > 1 {
-                    self.unsettle(read.line);
+                    self.note_entry(&object, read.line);
                 }
+                self.note_library(&object, read.line);
                 Target::Index(object, key)
             }
             _ => return Err(unknown(variable)),
@@ -370,7 +408,7 @@ impl Reader {
         match variable {
             Var::Name(name) => {
                 self.note_reach(name, false);
-                Ok(self.read(name))
+                Ok(self.read(name, false))
             }
             Var::Expression(read) => {
                 if let Prefix::Name(name) = read.prefix() {
@@ -387,10 +425,12 @@ impl Reader {
         prefix: &Prefix,
         suffixes: impl Iterator<Item = &'a Suffix>,
     ) -> Result<Expression> {
+        let mut suffixes = suffixes.peekable();
+        let called = matches!(suffixes.peek(), Some(Suffix::Call(Call::AnonymousCall(_))));
         let mut object = match prefix {
             Prefix::Name(name) => {
                 self.note_reach(name, true);
-                self.read(name)
+                self.read(name, called)
             }
             Prefix::Expression(inner) => self.expression(inner)?,
             other => return Err(unknown(other)),
@@ -411,7 +451,7 @@ impl Reader {
                 Suffix::Call(Call::AnonymousCall(arguments)) => {
                     let arguments = self.arguments(arguments)?;
                     if is_module(&object, &arguments) {
-                        self.unsettle(line);
+                        self.reach(line);
                     }
                     ExpressionKind::Call(object, arguments)
                 }
@@ -488,11 +528,11 @@ fn string(token: &TokenReference) -> Expression {
     expression(line_of(token), ExpressionKind::String(bytes.into()))
 }
 
-fn text(token: &TokenReference) -> String {
+pub(super) fn text(token: &TokenReference) -> String {
     token.token().to_string()
 }
 
-fn line_of(token: &TokenReference) -> u32 {
+pub(super) fn line_of(token: &TokenReference) -> u32 {
     token.token().start_position().line() as u32
 }
 

@@ -33,9 +33,11 @@ pub(crate) struct Chunk {
     pub(crate) locals: Vec<Local>,
     /// Names behind a dot in functions, where it is no variable of the top level or library that they are of.
     pub(crate) fields: BTreeSet<Arc<str>>,
-    /// The first line from which on tables and global variables of the top level may become others than it left them
+    /// The first line of them all from which on tables and global variables of the top level may become others than it left them
     /// without an assignment to a variable: an entry that is set in a function, a function that can do so, a module.
     pub(crate) unsettled: Option<u32>,
+    /// Where what names stand for is changed in a way that is not followed, and how.
+    pub(crate) renamed: Option<Error>,
     /// Names, in their order.
     pub(crate) mentions: Vec<Mention>,
 }
@@ -83,6 +85,14 @@ pub(crate) struct Function {
     pub(crate) parameters: Vec<LocalId>,
     /// Whether it takes more than these.
     pub(crate) variadic: bool,
+    /// The local variable that it is declared as, by `local function`.
+    pub(crate) variable: Option<LocalId>,
+    /// Whether it may run when there are packets: others are called by the top level alone, or by tests.
+    pub(crate) may_run: bool,
+    /// The first line from which on it may set an entry of a table of the top level.
+    pub(crate) unsettles: Option<u32>,
+    /// The first one from which on it may set a global variable without naming it.
+    pub(crate) reaches: Option<u32>,
     /// What it does.
     pub(crate) body: Block,
 }
@@ -96,8 +106,8 @@ pub(crate) struct Local {
     pub(crate) line: u32,
     /// Whether something is assigned to it after it was declared.
     pub(crate) assigned: bool,
-    /// Whether it is the top level's.
-    pub(crate) outermost: bool,
+    /// The function that it is of: for the top level, the chunk.
+    pub(crate) function: FunctionId,
 }
 
 /// Statements with a scope of their own.

@@ -9,6 +9,7 @@ use mlua::{Function, HookTriggers, Lua, Table, VmState};
 use super::error::fail;
 use super::named::Tables;
 use crate::host::Host;
+use crate::metric::Declared;
 use crate::protocol::Protocols;
 use crate::store::Store;
 
@@ -90,6 +91,8 @@ pub(crate) struct Runtime {
     pub(super) getter: Function,
     /// The same with the value at the end.
     pub(super) setter: Function,
+    /// `(byte array, protocol)`: a view or nil.
+    pub(super) to_packet: Function,
 }
 
 impl Runtime {
@@ -101,6 +104,7 @@ impl Runtime {
             dissect: entry.get("dissect")?,
             getter: entry.get("getter")?,
             setter: entry.get("setter")?,
+            to_packet: entry.get("to_packet")?,
         })
     }
 }
@@ -122,6 +126,8 @@ pub(crate) struct Core {
     pub(crate) limits: Limits,
     /// Modules that `require` gives without asking the host.
     preloaded: RefCell<Vec<(&'static str, Table)>>,
+    /// What its scripts have metrics export.
+    pub(super) metrics: RefCell<Declared>,
 }
 
 impl Core {
@@ -139,6 +145,7 @@ impl Core {
             byte_arrays: Rc::default(),
             limits,
             preloaded: RefCell::default(),
+            metrics: RefCell::default(),
         }
     }
 
@@ -156,6 +163,18 @@ impl Core {
     pub(crate) fn preloaded(&self, name: &str) -> Option<Table> {
         let modules = self.preloaded.borrow();
         modules.iter().rev().find(|(known, _)| *known == name).map(|(_, module)| module.clone())
+    }
+
+    /// Says something to who runs the script.
+    pub(super) fn log(&self, line: &str) {
+        self.shared.borrow_mut().host.log(line);
+    }
+
+    /// Says that a table's new limit is too small for what was in it, if it is.
+    pub(super) fn log_forgotten(&self, name: &str, forgotten: usize, of: usize) {
+        if forgotten > 0 {
+            self.log(&format!("table {name:?} has room for {} of its {of} entries", of - forgotten));
+        }
     }
 
     pub(crate) fn renew_budget(&self) {

@@ -7,11 +7,14 @@ use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 use super::core::{Core, Job, MAX_DEFERRED};
 use super::error::fail;
 use super::natives::handle;
-use super::tables;
 use super::verdict::Verdict;
+use super::{streams, tables};
 use crate::checksum::{self, Layout};
+use crate::mirror::interface_name;
 use crate::packet::Packet;
+use crate::pcap::capture_name;
 use crate::store::Store;
+use crate::vlan::behind_link;
 
 /// Puts the library into the globals.
 pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Result<()> {
@@ -33,10 +36,13 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Resu
         Ok(())
     };
     nf.set("log", lua.create_function(log)?)?;
+    nf.set("capture", capture(lua, core)?)?;
+    nf.set("mirror", mirror(lua, core)?)?;
     nf.set("schedule", schedule(lua, core)?)?;
     nf.set("create_packet", create_packet(lua, core)?)?;
     nf.set("fix_checksums", fix_checksums(lua, core)?)?;
     tables::install(lua, core, &nf, natives)?;
+    streams::install(lua, core, &nf, natives)?;
     globals.set("nf", nf)?;
     globals.set("require", require(lua, core)?)?;
     Ok(())
@@ -73,6 +79,49 @@ fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
         }
         shared.defer(delay_ms, job);
         Ok(())
+    })
+}
+
+/// `nf.capture(packet, "name")`
+fn capture(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
+    let core = Rc::clone(core);
+    lua.create_function(move |lua, (packet, name): (Value, String)| {
+        capture_name(&name).map_err(|error| fail(lua, format_args!("capture: {error}")))?;
+        core.store.borrow_mut().complete_transport();
+        let octets = core.octets(lua, &packet)?;
+        core.copies(octets.len());
+        if !is_packet(&packet)? {
+            return Err(fail(lua, "capture: the packet is wanted, as the function gets it"));
+        }
+        core.shared.borrow_mut().host.capture(&name, behind_link(&octets));
+        Ok(())
+    })
+}
+
+/// `nf.mirror(packet, "interface")`
+fn mirror(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
+    let core = Rc::clone(core);
+    lua.create_function(move |lua, (packet, interface): (Value, String)| {
+        interface_name(&interface).map_err(|error| fail(lua, format_args!("mirror: {error}")))?;
+        core.store.borrow_mut().complete_transport();
+        let octets = core.octets(lua, &packet)?;
+        core.copies(octets.len());
+        if !is_packet(&packet)? {
+            return Err(fail(lua, "mirror: the packet is wanted, as the function gets it"));
+        }
+        core.shared.borrow_mut().host.mirror(&interface, &octets);
+        Ok(())
+    })
+}
+
+/// Whether it is a view of a whole packet; that of a test has the octets of a byte array.
+fn is_packet(value: &Value) -> mlua::Result<bool> {
+    Ok(match value {
+        Value::LightUserData(view) => handle(*view).is_whole(),
+        Value::Table(view) => {
+            view.raw_get::<Option<LightUserData>>(1)?.is_some_and(|view| handle(view).is_whole())
+        }
+        _ => false,
     })
 }
 

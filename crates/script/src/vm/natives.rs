@@ -147,7 +147,7 @@ impl Core {
         }
     }
 
-    fn runtime(&self) -> mlua::Result<&Runtime> {
+    pub(super) fn runtime(&self) -> mlua::Result<&Runtime> {
         self.runtime.get().ok_or_else(|| mlua::Error::runtime("the state is not ready"))
     }
 }
@@ -231,6 +231,15 @@ impl Natives<'_> {
             core.with(lua, view.octets, |store, protocols| {
                 store.change(protocols, view.handle, &offsets, &lengths)
             })
+        })?;
+        self.add("vlan_id", |core, lua, view, ()| {
+            core.with(lua, view.octets, |store, _| store.vlan_id(view.handle))
+        })?;
+        self.add("push_vlan", |core, lua, view, id: i64| {
+            core.with(lua, view.octets, |store, _| store.push_vlan(view.handle, id))
+        })?;
+        self.add("pop_vlan", |core, lua, view, ()| {
+            core.with(lua, view.octets, |store, _| store.pop_vlan(view.handle))
         })?;
         self.add("grow", |core, lua, view, (at, count)| resize(core, lua, view, at, &count, "grow", 1))?;
         self.add("shrink", |core, lua, view, (at, count)| resize(core, lua, view, at, &count, "shrink", -1))

@@ -8,13 +8,14 @@ use std::sync::{Arc, Mutex};
 use super::named::{Flows, ScriptTable, Tables, lock};
 use crate::compile::shared::{Form, Shared};
 use crate::contents::Contents;
-use crate::entry::{Entry, integer, key_prefix, prefix_key};
+use crate::entry::{Entry, integer, key_place, key_prefix, place_key, prefix_key};
+use crate::metric::{Histogram, MetricKind};
 use crate::tables::Prefixes;
 
 /// Entries that are written in one go: packets wait for no more.
 const SHARE: usize = 1000;
 
-/// A table, a counter, a set of prefixes or flows, at a moment.
+/// A table, a counter, a histogram, a set of prefixes or flows, at a moment.
 pub struct Named {
     shared: Shared,
     object: Object,
@@ -24,6 +25,7 @@ pub struct Named {
 enum Object {
     Table(Arc<ScriptTable>),
     Counter(Arc<AtomicI64>),
+    Histogram(Arc<Histogram>),
     Prefixes(Arc<Mutex<Prefixes>>),
     Flows(Arc<Mutex<Flows>>),
 }
@@ -35,7 +37,12 @@ impl Tables {
         let mut all = BTreeMap::new();
         let mut add = |name: &String, kind: u8, form: Form, object: Object| {
             let persistent = named.persistent.contains(name);
-            let shared = Shared { name: name.clone(), form, persistent };
+            let metric = match form {
+                Form::Counter => named.metric(name, MetricKind::Counter),
+                Form::Histogram { .. } => named.metric(name, MetricKind::Histogram),
+                Form::Table { .. } | Form::Prefixes { .. } | Form::Flows { .. } => None,
+            };
+            let shared = Shared { name: name.clone(), form, persistent, metric };
             all.insert((name.clone(), kind), Named { shared, object, now_ms });
         };
         for (name, table) in &named.tables {
@@ -51,6 +58,10 @@ impl Tables {
         for (name, flows) in &named.flows {
             let form = Form::Flows { shape: lock(flows).entries.shape(), names: Vec::new() };
             add(name, 3, form, Object::Flows(Arc::clone(flows)));
+        }
+        for (name, histogram) in &named.histograms {
+            let form = Form::Histogram { bounds: histogram.bounds().into() };
+            add(name, 4, form, Object::Histogram(Arc::clone(histogram)));
         }
         all.into_values().collect()
     }
@@ -74,6 +85,10 @@ impl Contents for Named {
             Object::Counter(counter) => {
                 vec![Entry { key: Vec::new(), value: number(counter.load(Ordering::Relaxed)) }]
             }
+            Object::Histogram(histogram) => (0..self.shared.limit())
+                .filter_map(|place| Some((place_key(place), number(histogram.number(place)?))))
+                .map(|(key, value)| Entry { key, value })
+                .collect(),
             Object::Prefixes(set) => {
                 let set = lock(set);
                 set.iter()
@@ -91,7 +106,7 @@ impl Contents for Named {
     fn count(&self) -> Result<usize, Infallible> {
         Ok(match &self.object {
             Object::Table(table) => lock(&table.entries).count(self.now_ms),
-            Object::Counter(_) => 1,
+            Object::Counter(_) | Object::Histogram(_) => self.shared.limit(),
             Object::Prefixes(set) => lock(set).count(),
             Object::Flows(flows) => lock(flows).entries.count(self.now_ms),
         })
@@ -102,6 +117,9 @@ impl Contents for Named {
         Ok(match &self.object {
             Object::Table(table) => lock(&table.entries).get(key, self.now_ms).cloned(),
             Object::Counter(counter) => Some(number(counter.load(Ordering::Relaxed))),
+            Object::Histogram(histogram) => {
+                key_place(key).and_then(|place| histogram.number(place)).map(number)
+            }
             Object::Prefixes(set) => key_prefix(key).and_then(|prefix| lock(set).get(prefix)).map(number),
             Object::Flows(_) => None,
         })
@@ -121,6 +139,12 @@ impl Contents for Named {
                 Object::Counter(counter) => {
                     share.iter().for_each(|entry| counter.store(integer(&entry.value), Ordering::Relaxed));
                     share.len()
+                }
+                Object::Histogram(histogram) => {
+                    let set = |Entry { key, value }: &&Entry| {
+                        key_place(key).is_some_and(|place| histogram.set(place, integer(value)))
+                    };
+                    share.iter().take_while(set).count()
                 }
                 Object::Prefixes(set) => {
                     let mut set = lock(set);
@@ -150,6 +174,10 @@ impl Contents for Named {
                 Object::Counter(counter) => {
                     share.iter().for_each(|_| counter.store(0, Ordering::Relaxed));
                     share.len()
+                }
+                Object::Histogram(histogram) => {
+                    let clear = |key: &&Vec<u8>| key_place(key).is_some_and(|place| histogram.set(place, 0));
+                    share.iter().filter(clear).count()
                 }
                 Object::Prefixes(set) => {
                     let mut set = lock(set);

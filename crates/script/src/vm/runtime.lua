@@ -97,11 +97,15 @@ native.share {
   __newindex = function(view) error(tostring(view) .. ": nothing can be written to it; fields have set()", 2) end,
 }
 
-for _, name in ipairs { "raw", "data", "get", "set", "grow", "shrink" } do packet_methods[name] = of_packet[name] end
+for _, name in ipairs { "raw", "data", "get", "set", "grow", "shrink", "vlan_id", "push_vlan", "pop_vlan" } do
+  packet_methods[name] = of_packet[name]
+end
 
 packet_methods.redirect = native.redirect
 
 function packet_methods.flow(view, flows) return native.flow(view, nil, flows) end
+
+function packet_methods.stream(view, streams) return native.stream(view, nil, streams) end
 
 local ArrayView = {
   __index = array_methods,
@@ -130,7 +134,15 @@ function array_methods.grow(view, offset, count) of_any.grow(view[1], view[2], o
 
 function array_methods.shrink(view, offset, count) of_any.shrink(view[1], view[2], offset, count) end
 
+function array_methods.vlan_id(view) return of_any.vlan_id(view[1], view[2]) end
+
+function array_methods.push_vlan(view, id) of_any.push_vlan(view[1], view[2], id) end
+
+function array_methods.pop_vlan(view) return of_any.pop_vlan(view[1], view[2]) end
+
 function array_methods.flow(view, flows) return native.flow(view[1], view[2], flows) end
+
+function array_methods.stream(view, streams) return native.stream(view[1], view[2], streams) end
 
 -- Protocols -----------------------------------------------------------------------------------------------------------
 
@@ -208,7 +220,10 @@ end
 
 -- What the host calls -------------------------------------------------------------------------------------------------
 
-local entry = { byte_array = byte_array, octets = octets, dissect = dissect, view = array_view, methods = array_methods }
+local entry = {
+  byte_array = byte_array, octets = octets, dissect = dissect, view = array_view, methods = array_methods,
+  to_packet = bytes.to_packet,
+}
 
 function entry.getter(protocol, position, view, store)
   return getters[protocol][position](byte_array(view, store))

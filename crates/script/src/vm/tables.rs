@@ -1,10 +1,9 @@
-//! `nf.table`, `nf.counter`, `nf.prefixes` and `nf.flows`: state of scripts, which outlives a packet, a Lua state and a
-//! reload.
+//! `nf.table`, `nf.prefixes` and `nf.flows`: state of scripts, which outlives a packet, a Lua state and a reload. Counters
+//! and histograms are in [`super::metrics`].
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use mlua::{
@@ -14,8 +13,10 @@ use mlua::{
 
 use super::core::Core;
 use super::error::fail;
+use super::metrics::{self, CounterHandle, HistogramHandle};
 use super::named::{Flows, ScriptTable, lock};
 use super::natives::handle;
+use super::options::{name, persistent};
 use crate::compile::shared::{self, Part};
 use crate::entry::{EntryError, integer, prefix};
 use crate::kind::{self, Kind};
@@ -41,8 +42,7 @@ struct TableHandle {
     scratch: RefCell<Vec<u8>>,
     persistent: bool,
 }
-/// Each with its name, and whether it is persistent.
-struct CounterHandle(Arc<AtomicI64>, String, bool);
+/// With its name, and whether it is persistent.
 struct PrefixesHandle(Arc<Mutex<Prefixes>>, String, bool);
 #[derive(Clone)]
 struct FlowsHandle(Arc<Mutex<Flows>>, String);
@@ -65,31 +65,25 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let persistent = persistent(lua, &options)?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
-        let known = named.tables.get(&name).filter(|known| {
-            known.key == key && known.value == value && lock(&known.entries).shape() == shape
-        });
-        let table = known.map_or_else(
-            || Arc::new(ScriptTable { key, value, entries: Mutex::new(Table::new(shape)) }),
-            Arc::clone,
-        );
+        let there = named.tables.get(&name).cloned();
+        let table = match there {
+            Some(known) if known.key == key && known.value == value => {
+                reshape(&shared, &name, &mut lock(&known.entries), shape);
+                known
+            }
+            other => {
+                if other.is_some() {
+                    shared.log(&format!("table {name:?} has other kinds than before: it begins empty"));
+                }
+                Arc::new(ScriptTable { key, value, entries: Mutex::new(Table::new(shape)) })
+            }
+        };
         named.keep(&name, persistent);
         named.tables.insert(name, Arc::clone(&table));
         Ok(TableHandle { table, core: Rc::clone(&shared), scratch: RefCell::default(), persistent })
     };
     nf.set("table", lua.create_function(make)?)?;
-    let shared = Rc::clone(core);
-    let make = move |lua: &Lua, options: Value| {
-        let (name, persistent) = match options {
-            Value::Table(options) => (name(lua, &options)?, persistent(lua, &options)?),
-            name => (lua.unpack::<String>(name)?, false),
-        };
-        let named = shared.shared.borrow().tables.clone();
-        let mut named = lock(&named.0);
-        named.keep(&name, persistent);
-        let counter = Arc::clone(named.counters.entry(name.clone()).or_default());
-        Ok(CounterHandle(counter, name, persistent))
-    };
-    nf.set("counter", lua.create_function(make)?)?;
+    metrics::install(lua, core, nf)?;
     let shared = Rc::clone(core);
     let make = move |lua: &Lua, options: LuaTable| {
         let name = name(lua, &options)?;
@@ -97,8 +91,16 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let persistent = persistent(lua, &options)?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
-        let known = named.prefixes.get(&name).filter(|known| lock(known).limit() == limit);
-        let set = known.map_or_else(|| Arc::new(Mutex::new(Prefixes::new(limit))), Arc::clone);
+        let set = match named.prefixes.get(&name) {
+            Some(known) => {
+                let mut set = lock(known);
+                let of = set.count();
+                let forgotten = set.set_limit(limit);
+                shared.log_forgotten(&name, forgotten, of);
+                Arc::clone(known)
+            }
+            None => Arc::new(Mutex::new(Prefixes::new(limit))),
+        };
         named.keep(&name, persistent);
         named.prefixes.insert(name.clone(), Arc::clone(&set));
         Ok(PrefixesHandle(set, name, persistent))
@@ -139,8 +141,9 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
 
 /// What a handle stands for, as plain data.
 pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
-    let found =
-        |name: &str, form, persistent| Some(shared::Shared { name: name.to_owned(), form, persistent });
+    let found = |name: &str, form, persistent| {
+        Some(shared::Shared { name: name.to_owned(), form, persistent, metric: None })
+    };
     if let Ok(table) = handle.borrow::<TableHandle>() {
         let TableHandle { table, core, persistent, .. } = &*table;
         let named = core.shared.borrow().tables.clone();
@@ -149,7 +152,10 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
         return found(name, table.form(), *persistent);
     }
     if let Ok(counter) = handle.borrow::<CounterHandle>() {
-        return found(&counter.1, shared::Form::Counter, counter.2);
+        return Some(counter.shared());
+    }
+    if let Ok(histogram) = handle.borrow::<HistogramHandle>() {
+        return Some(histogram.shared());
     }
     if let Ok(flows) = handle.borrow::<FlowsHandle>() {
         let shape = lock(&flows.0).entries.shape();
@@ -165,13 +171,26 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
 fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
     let named = core.shared.borrow().tables.clone();
     let mut named = lock(&named.0);
-    let known = named.flows.get(&name).filter(|known| lock(known).entries.shape() == shape);
-    let flows = known.map_or_else(
-        || Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
-        Arc::clone,
-    );
+    let flows = match named.flows.get(&name) {
+        Some(known) => {
+            reshape(core, &name, &mut lock(known).entries, shape);
+            Arc::clone(known)
+        }
+        None => Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
+    };
     named.flows.insert(name.clone(), Arc::clone(&flows));
     FlowsHandle(flows, name)
+}
+
+/// Gives a table that is there the measures that its script declares now.
+fn reshape<V>(core: &Core, name: &str, entries: &mut Table<V>, shape: Shape) {
+    if entries.shape() == shape {
+        return;
+    }
+    let now_ms = core.shared.borrow_mut().host.now_ms();
+    let of = entries.count(now_ms);
+    let forgotten = entries.reshape(shape, now_ms);
+    core.log_forgotten(name, forgotten, of);
 }
 
 impl UserData for TableHandle {
@@ -223,16 +242,6 @@ impl UserData for TableHandle {
             let now = this.core.shared.borrow_mut().host.now_ms();
             Ok(lock(&table.entries).count(now))
         });
-    }
-}
-
-impl UserData for CounterHandle {
-    fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
-        methods.add_method("add", |_, Self(counter, ..), amount: Option<i64>| {
-            let amount = amount.unwrap_or(1);
-            Ok(counter.fetch_add(amount, Ordering::Relaxed).wrapping_add(amount))
-        });
-        methods.add_method("get", |_, Self(counter, ..), ()| Ok(counter.load(Ordering::Relaxed)));
     }
 }
 
@@ -347,7 +356,7 @@ fn decode(lua: &Lua, part: Part, octets: &[u8]) -> mlua::Result<Value> {
 }
 
 /// Both ends in a fixed number of octets: IPv4 addresses as IPv4-mapped ones.
-fn flow_key(flow: &Flow) -> [u8; 37] {
+pub(super) fn flow_key(flow: &Flow) -> [u8; 37] {
     let mut key = [0; 37];
     key[0] = flow.protocol;
     for (at, (address, port)) in [(1, flow.low), (19, flow.high)] {
@@ -361,27 +370,12 @@ fn flow_key(flow: &Flow) -> [u8; 37] {
     key
 }
 
-fn name(lua: &Lua, options: &LuaTable) -> mlua::Result<String> {
-    match options.get::<Option<String>>("name")? {
-        Some(name) if !name.is_empty() => Ok(name),
-        _ => Err(fail(lua, "`name` is missing: it keeps what is in it over a reload")),
-    }
-}
-
 fn limit(lua: &Lua, options: &LuaTable) -> mlua::Result<usize> {
     let limit = options.get::<Option<usize>>("limit")?.unwrap_or(DEFAULT_LIMIT);
     if !(1..=MAX_LIMIT).contains(&limit) {
         return Err(fail(lua, format_args!("`limit` must be from 1 to {MAX_LIMIT}")));
     }
     Ok(limit)
-}
-
-fn persistent(lua: &Lua, options: &LuaTable) -> mlua::Result<bool> {
-    match options.get::<Value>("persistent")? {
-        Value::Nil => Ok(false),
-        Value::Boolean(persistent) => Ok(persistent),
-        _ => Err(fail(lua, "`persistent` must be true or false")),
-    }
 }
 
 fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: WhenFull) -> mlua::Result<Shape> {

@@ -58,13 +58,14 @@ function test.udp(from, sport, to, dport, payload)
   return test.ip(test.ip_octets(from, to, 17, string.pack(">I2I2I2I2", sport, dport, 8 + #payload, 0) .. payload))
 end
 
--- A packet of TCP; `flags` is a string such as "syn ack".
-function test.tcp(from, sport, to, dport, flags, payload)
+-- A packet of TCP; `flags` is a string such as "syn ack", `seq` the sequence number, 0 if it is not told.
+function test.tcp(from, sport, to, dport, flags, payload, seq)
   local header = bytes.new(20)
   header[12] = 0x50
   local tcp = bytes.to_packet(header, packet_tcp)
   tcp:sport():set(sport)
   tcp:dport():set(dport)
+  tcp:seq():set((seq or 0) & 0xffffffff)
   tcp:window():set(65535)
   for flag in (flags or ""):gmatch("%a+") do tcp[flag](tcp):set(true) end
   return test.ip(test.ip_octets(from, to, 6, tostring(header) .. (payload or "")))
@@ -145,6 +146,12 @@ function test.sent() return native.sent() end
 
 -- The interface that the last packet was redirected to, nil if it was not.
 function test.redirected() return redirected end
+
+-- What it has captured since the last time: a list of { name = …, octets = … }, from the IP header on.
+function test.captured() return native.captured() end
+
+-- The copies that it has sent since the last time: a list of { interface = …, frame = … }.
+function test.mirrored() return native.mirrored() end
 
 -- What it has logged since the last time.
 function test.log() return native.log() end

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use mlua::{Lua, LuaString, Table, Value};
+use mlua::{Function, Lua, LuaString, MultiValue, Table, Value};
 use wire::checksum::TransportChecksum;
 
 use super::Machine;
@@ -13,7 +13,7 @@ use super::state::State;
 use crate::checksum::{Layout, complete};
 use crate::host::Module;
 use crate::packet::Packet;
-use crate::pcap;
+use crate::pcap::{self, Captured};
 use crate::store::Store;
 use crate::syntax;
 use crate::syntax::names::{self, Names, Unknown};
@@ -104,6 +104,72 @@ impl Machine {
     }
 }
 
+/// A state that is asked one thing after the other.
+pub struct Interactive {
+    state: State,
+    show: Function,
+}
+
+impl Machine {
+    /// Loads a script for [`Interactive`] use, with packets.
+    pub(crate) fn interactive(
+        &self,
+        path: &str,
+        source: &str,
+        packets: &[Captured],
+        world: &Rc<RefCell<World>>,
+        files: &Rc<dyn Files>,
+    ) -> Result<Interactive, ScriptError> {
+        let state = self.state(0, &[], true)?;
+        prepare(&state, world, files).map_err(|error| state.error(&error))?;
+        state.load(source, path)?;
+        let add = || -> mlua::Result<Function> {
+            let module = state.core.preloaded("test").unwrap_or(state.lua.create_table()?);
+            let list = packets
+                .iter()
+                .map(|packet| captured(&state.lua, packet))
+                .collect::<mlua::Result<Vec<_>>>()?;
+            let chunk = state.lua.load(include_str!("repl.lua")).set_name(format!("={RUNTIME}"));
+            state.lua.globals().set("test", &module)?;
+            chunk.call((&state.entry, module, list))
+        };
+        let show = add().map_err(|error| state.error(&error))?;
+        Ok(Interactive { state, show })
+    }
+}
+
+impl Interactive {
+    /// The values of an expression as text, or nothing where it is a statement; none if the text is not whole.
+    pub(crate) fn evaluate(&self, text: &str) -> Result<Option<String>, ScriptError> {
+        let load = |text: &str| {
+            let chunk = self.state.lua.load(text).set_name("=repl").set_mode(mlua::chunk::ChunkMode::Text);
+            chunk.into_function()
+        };
+        let is_incomplete = |loaded: &mlua::Result<Function>| {
+            matches!(loaded, Err(mlua::Error::SyntaxError { incomplete_input: true, .. }))
+        };
+        let mut loaded = load(&format!("return {text}"));
+        if loaded.is_err() && !is_incomplete(&loaded) {
+            loaded = load(text);
+        }
+        if is_incomplete(&loaded) {
+            return Ok(None);
+        }
+        let function = loaded.map_err(|error| self.state.error(&error))?;
+        self.state.core.renew_budget();
+        let shown = function.call::<MultiValue>(()).and_then(|values| self.show.call::<LuaString>(values));
+        shown.map(|shown| Some(shown.to_string_lossy())).map_err(|error| self.state.error(&error))
+    }
+}
+
+/// A packet of a capture, for Lua.
+fn captured(lua: &Lua, packet: &Captured) -> mlua::Result<Table> {
+    let entry = lua.create_table()?;
+    entry.set("octets", lua.create_string(&packet.octets)?)?;
+    entry.set("is_ip", packet.link == pcap::Link::Ip)?;
+    Ok(entry)
+}
+
 /// Names of a script that nothing has. What the compiler's parser does not read has none.
 fn unknown_names(state: &State, source: &str, modules: &[Module]) -> Vec<Unknown> {
     let Ok(chunk) = syntax::parse(source) else { return Vec::new() };
@@ -111,8 +177,26 @@ fn unknown_names(state: &State, source: &str, modules: &[Module]) -> Vec<Unknown
     modules.map_or_else(|_| Vec::new(), |modules| names::unknown(&chunk, &modules, state))
 }
 
-/// Methods of `nf.table` and its like, of flows, and of packets alone.
-const OBJECTS: [&str; 9] = ["get", "set", "add", "delete", "count", "find", "is_reply", "forget", "redirect"];
+/// Methods of `nf.table` and its like, of flows, of streams, and of packets alone.
+const OBJECTS: [&str; 17] = [
+    "get",
+    "set",
+    "add",
+    "delete",
+    "count",
+    "find",
+    "is_reply",
+    "forget",
+    "decided",
+    "fault",
+    "accept",
+    "refuse",
+    "octets",
+    "has_ended",
+    "redirect",
+    "observe",
+    "sum",
+];
 
 impl Names for State {
     fn has_global(&self, name: &str) -> bool {
@@ -171,14 +255,7 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
         lua.create_function(move |lua, name: String| {
             let content = files.capture(&name).map_err(|why| fail(lua, format_args!("{name}: {why}")))?;
             let packets = pcap::read(&content).map_err(|error| fail(lua, format_args!("{name}: {error}")))?;
-            let list = lua.create_table()?;
-            for packet in packets {
-                let entry = lua.create_table()?;
-                entry.set("octets", lua.create_string(packet.octets)?)?;
-                entry.set("is_ip", packet.link == pcap::Link::Ip)?;
-                list.push(entry)?;
-            }
-            Ok(list)
+            packets.iter().map(|packet| captured(lua, packet)).collect::<mlua::Result<Vec<_>>>()
         })?,
     )?;
     let given = Rc::clone(world);
@@ -212,6 +289,28 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
             sent.into_iter().map(|packet| lua.create_string(packet)).collect::<mlua::Result<Vec<_>>>()
         })?,
     )?;
+    let seen = Rc::clone(world);
+    let captured = move |lua: &Lua, ()| {
+        let captured = std::mem::take(&mut seen.borrow_mut().captured);
+        let entry = |(name, octets): (String, Vec<u8>)| {
+            let entry = lua.create_table_from([("name", lua.create_string(name)?)])?;
+            entry.set("octets", lua.create_string(octets)?)?;
+            Ok(entry)
+        };
+        captured.into_iter().map(entry).collect::<mlua::Result<Vec<_>>>()
+    };
+    natives.set("captured", lua.create_function(captured)?)?;
+    let seen = Rc::clone(world);
+    let mirrored = move |lua: &Lua, ()| {
+        let mirrored = std::mem::take(&mut seen.borrow_mut().mirrored);
+        let entry = |(interface, frame): (String, Vec<u8>)| {
+            let entry = lua.create_table_from([("interface", lua.create_string(interface)?)])?;
+            entry.set("frame", lua.create_string(frame)?)?;
+            Ok(entry)
+        };
+        mirrored.into_iter().map(entry).collect::<mlua::Result<Vec<_>>>()
+    };
+    natives.set("mirrored", lua.create_function(mirrored)?)?;
     let seen = Rc::clone(world);
     natives.set("log", lua.create_function(move |_, ()| Ok(std::mem::take(&mut seen.borrow_mut().log)))?)?;
     let entry = state.entry.clone();

@@ -1,9 +1,11 @@
 //! What a script's top level has made, for the compiler: it runs here as it would for packets, and is then looked at.
 
 use std::cell::RefCell;
+use std::ffi::c_void;
 use std::rc::Rc;
+use std::sync::Arc;
 
-use mlua::{Function, Table, Value};
+use mlua::{Function, Lua, Table, Value};
 use rustc_hash::FxHashMap;
 
 use super::core::{Limits, Shared};
@@ -11,7 +13,7 @@ use super::error::ScriptError;
 use super::named::Tables;
 use super::natives;
 use super::state::State;
-use super::tables;
+use super::{streams, tables};
 use crate::compile::known::{Known, TopLevel};
 use crate::host::{Host, InterfaceError};
 use crate::protocol::Protocols;
@@ -22,6 +24,9 @@ const DEEPEST: usize = 4;
 /// Entries of a table that are looked at.
 const MOST_ENTRIES: usize = 256;
 
+/// What a top level returns before its local variables, and no script does.
+const AT_ITS_END: &str = "the end of the top level";
+
 /// A script whose top level has run.
 pub(crate) struct Loaded<'a> {
     chunk: &'a Chunk,
@@ -29,6 +34,7 @@ pub(crate) struct Loaded<'a> {
     protocols: Protocols,
     /// Values of local variables.
     locals: FxHashMap<LocalId, Value>,
+    library: Library,
     path: String,
 }
 
@@ -47,20 +53,29 @@ impl<'a> Loaded<'a> {
             tables: Tables::default(),
         };
         let state = State::new(Rc::new(RefCell::new(shared)), 0, Limits::default(), true)?;
+        let library = Library::of(&state.lua).map_err(|error| state.error(&error))?;
         let visible = visible(chunk);
-        // Its local variables can be seen from its end only.
-        let names: Vec<_> = visible.iter().map(|local| &*chunk.locals[local.0].name).collect();
+        // Its local variables can be seen from its end only, if it comes there.
+        let names = visible.iter().map(|local| format!(", {}", chunk.locals[local.0].name));
         let source = match chunk.functions[0].body.last().map(|last| &last.kind) {
             Some(StatementKind::Return(_)) => source.to_owned(),
-            _ => format!("{source}\nreturn {}", names.join(", ")),
+            _ => format!("{source}\nreturn {AT_ITS_END:?}{}", names.collect::<String>()),
         };
-        let values = state.evaluate(&source, path)?;
-        let locals = visible.into_iter().zip(values).collect();
+        let mut values = state.evaluate(&source, path)?.into_iter();
+        let at_its_end =
+            values.next().is_some_and(|first| first.as_string().is_some_and(|text| *text == *AT_ITS_END));
+        let locals =
+            if at_its_end { visible.into_iter().zip(values).collect() } else { FxHashMap::default() };
         let protocols = state.core.protocols.borrow().clone();
-        Ok(Self { chunk, state, protocols, locals, path: format!("@{path}") })
+        Ok(Self { chunk, state, protocols, locals, library, path: format!("@{path}") })
     }
 
     fn known(&self, value: &Value, depth: usize) -> Known {
+        if let Value::Function(_) | Value::Table(_) = value
+            && let Some(name) = self.library.names.get(&value.to_pointer())
+        {
+            return Known::Library(name.clone());
+        }
         let other = |what: &str| Known::Other(what.into());
         match value {
             Value::Nil => Known::Nil,
@@ -79,7 +94,8 @@ impl<'a> Loaded<'a> {
             },
             Value::UserData(handle) => match tables::shared(handle) {
                 Some(shared) => Known::Shared(shared.into()),
-                None => other("an object"),
+                None => streams::shared(handle)
+                    .map_or_else(|| other("an object"), |shared| Known::Streams(shared.into())),
             },
             other => Known::Other(format!("a {}", other.type_name()).into()),
         }
@@ -115,28 +131,32 @@ impl<'a> Loaded<'a> {
 
 impl TopLevel for Loaded<'_> {
     fn global(&self, name: &str) -> Known {
-        let value: Value = self.state.lua.globals().get(name).unwrap_or(Value::Nil);
-        match &value {
-            Value::Table(_) if LIBRARIES.contains(&name) => Known::Library(name.into()),
-            Value::Function(function) if self.function(function).is_none() => Known::Library(name.into()),
-            value => self.known(value, 0),
+        let globals = self.state.lua.globals();
+        if globals.metatable().is_some() {
+            return Known::Other(format!("'{name}' of a table with a metatable").into());
         }
+        self.known(&globals.raw_get(name).unwrap_or(Value::Nil), 0)
     }
 
-    fn local(&self, local: LocalId) -> Known {
-        match self.locals.get(&local) {
-            Some(value) => self.known(value, 0),
-            None => Known::Other(format!("'{}'", self.chunk.locals[local.0].name).into()),
-        }
+    fn local(&self, local: LocalId) -> Option<Known> {
+        self.locals.get(&local).map(|value| self.known(value, 0))
     }
 
     fn field(&self, of: &str, name: &str) -> Known {
-        let library = self.state.lua.globals().get::<Table>(of);
-        match library.and_then(|library| library.get::<Value>(name)).unwrap_or(Value::Nil) {
-            Value::Function(function) if self.function(&function).is_none() => {
-                Known::Library(format!("{of}.{name}").into())
+        match self.library.tables.get(of) {
+            Some(library) if library.metatable().is_none() => {
+                self.known(&library.raw_get(name).unwrap_or(Value::Nil), 0)
             }
-            value => self.known(&value, 0),
+            _ => Known::Other(format!("'{of}.{name}'").into()),
+        }
+    }
+
+    fn of_strings(&self, name: &str) -> Known {
+        match self.library.strings.raw_get("__index") {
+            Ok(Value::Table(methods)) if Some(&methods) == self.library.tables.get("string") => {
+                self.field("string", name)
+            }
+            _ => Known::Other("a method of strings".into()),
         }
     }
 
@@ -149,7 +169,48 @@ impl TopLevel for Loaded<'_> {
     }
 }
 
-const LIBRARIES: [&str; 8] = ["nf", "bytes", "dns", "tls", "http", "math", "string", "table"];
+/// Global variables that are libraries.
+pub(crate) const LIBRARIES: [&str; 8] = ["nf", "bytes", "dns", "tls", "http", "math", "string", "table"];
+
+/// What a state has before a script runs in it. It is known again by what it is, whatever its name has become.
+struct Library {
+    /// Names of functions and libraries, by their addresses.
+    names: FxHashMap<*const c_void, Arc<str>>,
+    tables: FxHashMap<&'static str, Table>,
+    /// The metatable of strings.
+    strings: Table,
+    /// Keeps them, so that nothing else comes to their addresses.
+    _functions: Vec<Function>,
+}
+
+impl Library {
+    fn of(lua: &Lua) -> mlua::Result<Self> {
+        let (mut names, mut tables, mut functions) = (FxHashMap::default(), FxHashMap::default(), Vec::new());
+        let mut note = |name: String, function: Function| {
+            names.entry(function.to_pointer()).or_insert_with(|| name.into());
+            functions.push(function);
+        };
+        for pair in lua.globals().pairs::<String, Value>() {
+            let (name, value) = pair?;
+            if let Value::Function(function) = value {
+                note(name, function);
+            }
+        }
+        for library in LIBRARIES {
+            let table: Table = lua.globals().get(library)?;
+            for pair in table.pairs::<String, Value>() {
+                let (name, value) = pair?;
+                if let Value::Function(function) = value {
+                    note(format!("{library}.{name}"), function);
+                }
+            }
+            tables.insert(library, table);
+        }
+        names.extend(tables.iter().map(|(name, table)| (table.to_pointer(), Arc::from(*name))));
+        let strings = lua.globals().get::<Function>("getmetatable")?.call("")?;
+        Ok(Self { names, tables, strings, _functions: functions })
+    }
+}
 
 /// Local variables that can be seen from the end of the chunk.
 fn visible(chunk: &Chunk) -> Vec<LocalId> {

@@ -7,4 +7,6 @@ mod host;
 mod library;
 mod listings;
 mod properties;
+mod reloaded;
+mod streams;
 mod views;

@@ -3,6 +3,7 @@
 mod ipsec;
 mod peers;
 mod router;
+mod script;
 mod tunnel;
 
 use std::path::{Path, PathBuf};

@@ -6,18 +6,22 @@ use std::path::Path;
 
 use router::site::{DnsServers, Network, RouterFrom, Site, StaticRoute, Uplink};
 
+use router::firewall::Policy;
 use router::firewall::service::Service;
 use router::forward::Forward;
+use router::hosts::Upstream;
 use router::transition::Kind;
 
 use config::RouterConfig;
 use router_runtime::firewall::compiled;
 
 use crate::firewall;
+use crate::show::text as words;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
-    let Site { uplinks, networks, routes, forwards, .. } = &gateway.site;
+    let site = &gateway.site;
+    let Site { uplinks, networks, routes, forwards, .. } = site;
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{} is valid. As a gateway, `sidestep up` would do this:\n", file.display());
@@ -30,12 +34,17 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
     }
     for network in networks {
         let _ = write_network(&mut text, network);
+        let policy = gateway.firewall.as_ref().map(|firewall| &firewall.policy);
+        let _ = write_served(&mut text, site, network, policy);
     }
     for route in routes {
         let _ = write_route(&mut text, route);
     }
     for forward in forwards {
         let _ = write_forward(&mut text, forward);
+    }
+    for script in &gateway.scripts {
+        let _ = super::script::write(&mut text, script);
     }
     let uplinks = uplinks.iter().map(|uplink| match &uplink.tunnel {
         Some(tunnel) => &tunnel.over,
@@ -112,6 +121,53 @@ fn write_network(text: &mut String, network: &Network) -> std::fmt::Result {
         DnsServers::Fixed(servers) => servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
     };
     writeln!(text, "          advertise the prefixes; DNS servers: {dns}")
+}
+
+/// What hosts of a network ask the gateway for.
+fn write_served(
+    text: &mut String,
+    site: &Site,
+    network: &Network,
+    policy: Option<&Policy>,
+) -> std::fmt::Result {
+    if let Some(dhcp) = &network.dhcp {
+        let lease = words::duration(dhcp.lease.as_secs());
+        writeln!(
+            text,
+            "          lease hosts IPv4 addresses from {} to {} for {lease}",
+            dhcp.first, dhcp.last
+        )?;
+        for host in &dhcp.hosts {
+            writeln!(text, "          {} has {} ({})", host.name, host.address, host.mac)?;
+        }
+    }
+    if let (Some(domain), Some(resolver)) = (site.domain_of(network), &site.resolver) {
+        let upstream = match &resolver.upstream {
+            Upstream::Uplinks => "those that the uplinks announce".to_owned(),
+            Upstream::Servers(servers) => {
+                servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            }
+        };
+        writeln!(
+            text,
+            "          resolve names: hosts here are HOST.{domain}; others are asked of {upstream}"
+        )?;
+        let others: Vec<_> =
+            site.known_to(network, policy).filter_map(|other| site.domain_of(other)).collect();
+        if !others.is_empty() {
+            writeln!(text, "          and, as in this network, of {}", others.join(", "))?;
+        }
+    }
+    if let Some(limits) = &network.port_mapping {
+        writeln!(
+            text,
+            "          open ports from {} on for hosts that ask (PCP, NAT-PMP): {} for each, {} at the longest",
+            limits.lowest_port,
+            limits.per_host,
+            words::duration(limits.longest.as_secs())
+        )?;
+    }
+    Ok(())
 }
 
 fn write_route(text: &mut String, route: &StaticRoute) -> std::fmt::Result {

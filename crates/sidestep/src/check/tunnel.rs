@@ -7,8 +7,7 @@ use linux::netlink::Netlink;
 use mt6d::overhead;
 use router::site::Hops;
 
-use config::attachment::Failure as ScriptFailure;
-use config::{Configured, Mode, TunnelConfig};
+use config::{Mode, TunnelConfig};
 
 use tunnel_runtime::limits::open_files;
 use tunnel_runtime::obstacles;
@@ -73,7 +72,7 @@ pub(crate) fn describe(
     let _ = write_node(&mut text, file, config);
     text += &peers::describe(config, which)?;
     for script in &config.scripts {
-        let _ = write_script(&mut text, script);
+        let _ = super::script::write(&mut text, script);
     }
     if !config.is_classic() {
         let _ = write_limits(&mut text, config, system);
@@ -159,27 +158,6 @@ fn write_node(text: &mut String, file: &Path, config: &TunnelConfig) -> std::fmt
     let table = linux::nft::table_name(&tunnel.name);
     writeln!(text, "          keep the rest of the prefix dark with the nftables table `ip6 {table}`")?;
     Ok(())
-}
-
-fn write_script(text: &mut String, script: &Configured) -> std::fmt::Result {
-    let at = &script.attachment;
-    writeln!(text, "\nScript    {} gets packets at {}", at.file.display(), at.hook.name())?;
-    let device = at.device().map(|name| format!("of {name}"));
-    let rule = at.rule.as_ref().map(|rule| format!("that match {rule}"));
-    let which: Vec<String> = device.into_iter().chain(rule).collect();
-    if !which.is_empty() {
-        writeln!(text, "          only those {}", which.join(", "))?;
-    }
-    let failure = match at.failure {
-        ScriptFailure::Drop => "drop",
-        ScriptFailure::Accept => "pass",
-    };
-    let lost = if at.fail_open { "pass" } else { "drop" };
-    writeln!(
-        text,
-        "          run {}; {failure} packets that it fails on, {lost} packets that cannot reach it",
-        at.function
-    )
 }
 
 fn write_limits(text: &mut String, config: &TunnelConfig, system: &System) -> std::fmt::Result {

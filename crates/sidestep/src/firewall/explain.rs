@@ -13,7 +13,7 @@ use config::{DEFAULT, Expectation, Firewall};
 /// What becomes of a packet, as text or JSON.
 pub(super) fn explain(firewall: &Firewall, file: &Path, words: &str, json: bool) -> Result<String, Failure> {
     if json {
-        return Ok(format!("{:#}\n", table::explain(firewall, file, words)?));
+        return Ok(format!("{:#}\n", table::explain(firewall, file, words, |_| {})?));
     }
     let packet = Packet::parse(words, &firewall.policy)?;
     let decision = evaluate(&firewall.policy, &packet);

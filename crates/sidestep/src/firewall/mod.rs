@@ -16,7 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Subcommand;
-use router::firewall::{Compiled, Trust};
+use router::firewall::{Compiled, Trust, with_addresses};
+use router::site::Site;
 use router_runtime::firewall::{self as table, Confirmed, compiled};
 
 use config::{DurationError, Firewall};
@@ -122,8 +123,13 @@ impl FirewallCommand {
         match self {
             Self::Check { file, nft } => check(&file, nft)?,
             Self::Explain { file, packet, json } => {
-                let firewall = load(&file)?;
-                print(explain::explain(&firewall, &file, &packet.join(" "), json)?)?;
+                let (firewall, site) = load_with_site(&file)?;
+                let fixed = |name: &str| {
+                    let host = site.fixed_hosts().find(|(_, host)| host.name.eq_ignore_ascii_case(name));
+                    host.map(|(_, host)| host.address.into())
+                };
+                let packet = with_addresses(&packet.join(" "), fixed);
+                print(explain::explain(&firewall, &file, &packet, json)?)?;
             }
             Self::Test { file, table } => {
                 let firewall = load(&file)?;
@@ -194,8 +200,14 @@ pub(crate) fn time_to_confirm(text: &str) -> Result<Duration, ConfirmTimeError> 
 
 /// Loads a firewall; warnings go to standard error.
 fn load(file: &Path) -> Result<Firewall, Failure> {
+    load_with_site(file).map(|(firewall, _)| firewall)
+}
+
+/// The same, with what it stands between.
+fn load_with_site(file: &Path) -> Result<(Firewall, Site), Failure> {
     let none = config::Error::NoFirewall { path: file.to_owned() };
-    load::load(file)?.gateway.and_then(|gateway| gateway.firewall).ok_or_else(|| none.into())
+    let gateway = load::load(file)?.gateway;
+    gateway.and_then(|gateway| Some((gateway.firewall?, gateway.site))).ok_or_else(|| none.into())
 }
 
 /// `firewall check`

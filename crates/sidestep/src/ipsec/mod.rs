@@ -40,7 +40,7 @@ pub(crate) enum IpsecCommand {
         /// The configuration
         file: PathBuf,
         /// The control socket, by default /run/sidestep/NAME.sock with the tunnel's name
-        #[arg(long, value_name = "PATH")]
+        #[arg(long, value_name = "PATH", value_parser = crate::new_socket::parse)]
         socket: Option<PathBuf>,
     },
     /// Run a program whose only way out is the tunnel; without root

@@ -1,4 +1,4 @@
-//! `script bench`: what a packet costs in a script, in this process.
+//! `script bench`: what a packet costs in a script: in Lua in this process, and in the kernel by test runs.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -9,11 +9,13 @@ use std::time::{Duration, Instant};
 
 use script::host::{FileError, Host, InterfaceError, Module};
 use script::packet::Packet;
-use script::pcap::{self, Link};
+use script::pcap::Captured;
 use script::testing::{self, Files};
 use script::vm::{Limits, Machine, Script, ScriptError, Verdict};
 use wire::checksum::TransportChecksum;
 
+use super::capture;
+use super::tiers;
 use crate::failure::Failure;
 use config::folder::Folder;
 
@@ -24,24 +26,16 @@ const TIME: Duration = Duration::from_millis(500);
 pub(super) fn run(
     file: &Path,
     function: Option<&str>,
-    capture: Option<&Path>,
+    captured: Option<&Path>,
     out: &mut dyn Write,
 ) -> Result<io::Result<()>, Failure> {
     let about = |error: &dyn std::fmt::Display| Failure::Message(format!("{}: {error}", file.display()));
     let (path, folder) = (file.display().to_string(), Folder::of(file));
     let source = std::fs::read_to_string(file).map_err(|error| about(&error))?;
     let mut packets: BTreeMap<String, Vec<Packet>> = BTreeMap::new();
-    if let Some(capture) = capture {
-        let octets = std::fs::read(capture)
-            .map_err(|error| Failure::Message(format!("{}: {error}", capture.display())))?;
-        let captured = pcap::read(&octets)
-            .map_err(|error| Failure::Message(format!("{}: {error}", capture.display())))?;
-        let packet = |packet: pcap::Captured| match packet.link {
-            Link::Ethernet => Packet::of_frame(packet.octets, TransportChecksum::Complete),
-            Link::Ip => Packet::of_ip(&packet.octets, TransportChecksum::Complete),
-        };
+    if let Some(captured) = captured {
         let function = function.unwrap_or("process_packet").to_owned();
-        packets.insert(function, captured.into_iter().map(packet).collect());
+        packets.insert(function, capture::read(captured)?.iter().map(Captured::packet).collect());
     } else {
         let files: Rc<dyn Files> = Rc::new(folder.clone());
         for given in
@@ -62,16 +56,29 @@ pub(super) fn run(
         let measured = measure(script, &folder, packets)?;
         let written = writeln!(
             out,
-            "{path}: {function}: {} ns for a packet ({} different ones{})",
+            "{path}: {function}: {} ns for a packet in Lua ({} different ones{})\n{path}: {function}: {}",
             measured.ns,
             packets.len(),
-            measured.verdicts
+            measured.verdicts,
+            in_kernel(file, &source, function, packets)
         );
         if written.is_err() {
             return Ok(written);
         }
     }
     Ok(Ok(()))
+}
+
+/// What the kernel takes, or why it does not.
+fn in_kernel(file: &Path, source: &str, function: &str, packets: &[Packet]) -> String {
+    let frames: Vec<&[u8]> = packets.iter().map(Packet::bytes).collect();
+    match tiers::time(file, source, function, &frames, TIME) {
+        Ok((ns, measured)) => {
+            let of = if measured == packets.len() { String::new() } else { format!(" ({measured} of them)") };
+            format!("{ns} ns for a packet in the kernel{of}")
+        }
+        Err(why) => format!("not in the kernel: {why}"),
+    }
 }
 
 struct Measured {
@@ -157,5 +164,21 @@ mod tests {
         let text = String::from_utf8(out).expect("text");
         assert!(text.contains(": snat: ") && text.contains("2 XT_CONTINUE"), "{text}");
         assert!(!text.contains("dnat"), "{text}");
+        if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_BPF).unwrap_or(false) {
+            assert!(text.contains(" in the kernel\n") && !text.contains("not in"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_run_in_the_kernel_says_why() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("a.lua");
+        let text = "local test = require 'test'\nfunction process_packet(p)\n return #p / 2 > 1 and NF_ACCEPT or NF_DROP end\n\
+                    function test_it() test.run(test.udp('::1', 1, '::2', 2)) end";
+        std::fs::write(&file, text).expect("a script");
+        let mut out = Vec::new();
+        assert!(matches!(run(&file, None, None, &mut out), Ok(Ok(()))));
+        let text = String::from_utf8(out).expect("text");
+        assert!(text.contains("process_packet: not in the kernel: line 3: '/'"), "{text}");
     }
 }

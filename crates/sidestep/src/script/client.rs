@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use serde::de::DeserializeOwned;
 
 use super::list;
+use super::measure::measure;
 use crate::failure::Failure;
+use crate::terminal::visible;
 use config::attachment::Attachment;
 use control::Error;
 use script_host::protocol::{Logs, Request, Scripts, Traced};
@@ -58,26 +60,46 @@ pub(super) fn reload(socket: &Path, target: &str, out: &mut dyn Write) -> Result
 }
 
 /// `script list`; without a host there are no scripts.
-pub(super) fn list(socket: &Path, json: bool, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
-    let scripts = match script_host::ask(socket, &Request::List) {
-        Ok(scripts) => serde_json::from_value(scripts)?,
-        Err(error) if is_ended(&error) => Scripts { scripts: Vec::new() },
-        Err(error) => return Err(error.into()),
+pub(super) fn list(
+    socket: &Path,
+    time: Option<Duration>,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Failure> {
+    let ask = || match script_host::ask(socket, &Request::List) {
+        Ok(scripts) => Ok(serde_json::from_value(scripts)?),
+        Err(error) if is_ended(&error) => Ok(Scripts::default()),
+        Err(error) => Err(Failure::from(error)),
     };
-    if json {
-        return Ok(writeln!(out, "{}", serde_json::to_string_pretty(&scripts)?));
+    let (scripts, measured) = match time {
+        Some(time) => measure(time, ask)?,
+        None => (ask()?, Vec::new()),
+    };
+    if !json {
+        return Ok(write!(out, "{}", list::text(&scripts, &measured)));
     }
-    Ok(write!(out, "{}", list::text(&scripts)))
+    Ok(writeln!(out, "{}", serde_json::to_string_pretty(&list::document(&scripts, &measured))?))
 }
 
 /// `script logs`
-pub(super) fn logs(socket: &Path, follow: bool, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
+pub(super) fn logs(
+    socket: &Path,
+    follow: bool,
+    json: bool,
+    out: &mut dyn Write,
+) -> Result<io::Result<()>, Failure> {
     let mut after = 0;
     loop {
         let logs: Logs = ask(socket, &Request::Logs { after })?;
         after = logs.last;
         for line in &logs.lines {
-            let written = writeln!(out, "{} script {}: {}", list::time(line.unix_ms), line.id, line.text);
+            let written = match json {
+                true => writeln!(out, "{}", serde_json::to_string(line)?),
+                false => {
+                    let text = visible(&line.text);
+                    writeln!(out, "{} script {}: {text}", list::time(line.unix_ms), line.id)
+                }
+            };
             if written.is_err() {
                 return Ok(written);
             }

@@ -230,9 +230,9 @@ mod tests {
     fn where_packets_are_handed_over_is_told() {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scripts/tls_name_filter.lua");
         let (_, text) = explained(&file, "process_packet", Some(Hook::Ingress));
-        assert!(text.contains("process_packet runs in the kernel; hands over to Lua at line 13\n"), "{text}");
+        assert!(text.contains("process_packet runs in the kernel; hands over to Lua at line 37\n"), "{text}");
         assert!(
-            text.contains("   13 over   |   local record") && text.contains("^ handed over to Lua: "),
+            text.contains("   37 over   |   local stream") && text.contains("^ handed over to Lua: "),
             "{text}"
         );
         assert!(text.contains("hand over\n"), "{text}");

@@ -6,17 +6,46 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use linux::bpf::xdp::Mode;
 
 use config::attachment::Tier;
+use script_host::metric_protocol::{self, Exported};
 use script_host::protocol::{Scripts, Status, Traced, Verdicts};
+use serde::Serialize;
+
+use super::measure::Measured;
+use crate::terminal::visible;
 
 /// The list.
-pub(super) fn text(scripts: &Scripts) -> String {
+pub(super) fn text(scripts: &Scripts, measured: &[Option<Measured>]) -> String {
     if scripts.scripts.is_empty() {
         return "no scripts are loaded\n".to_owned();
     }
-    scripts.scripts.iter().map(one).collect::<Vec<_>>().join("\n")
+    let measured = measured.iter().copied().chain(std::iter::repeat(None));
+    let of = |(script, measured)| one(script, measured, &scripts.metrics);
+    scripts.scripts.iter().zip(measured).map(of).collect::<Vec<_>>().join("\n")
 }
 
-fn one(script: &Status) -> String {
+/// The list as JSON: what the host says, and what was measured.
+pub(super) fn document<'a>(
+    Scripts { scripts, metrics }: &'a Scripts,
+    measured: &[Option<Measured>],
+) -> impl Serialize + use<'a> {
+    #[derive(Serialize)]
+    struct One<'a> {
+        #[serde(flatten)]
+        status: &'a Status,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        measured: Option<Measured>,
+    }
+    #[derive(Serialize)]
+    struct Document<'a> {
+        scripts: Vec<One<'a>>,
+        metrics: &'a [Exported],
+    }
+    let measured = measured.iter().copied().chain(std::iter::repeat(None));
+    let scripts = scripts.iter().zip(measured).map(|(status, measured)| One { status, measured });
+    Document { scripts: scripts.collect(), metrics }
+}
+
+fn one(script: &Status, measured: Option<Measured>, metrics: &[Exported]) -> String {
     let at = &script.attachment;
     let mut text = format!("script {}: {}\n", script.id, at.file.display());
     let mut line = |name: &str, value: std::fmt::Arguments<'_>| {
@@ -47,13 +76,21 @@ fn one(script: &Status) -> String {
     if let Some(ns) = script.ns_per_packet {
         line("time", format_args!("{ns} ns for a packet"));
     }
+    if let Some(measured) = measured {
+        line("measured", format_args!("{}", measured.text()));
+    }
     if script.sent > 0 {
         line("sent", format_args!("{} packets of its own", script.sent));
+    }
+    // Scripts of one state share them: they are told once.
+    let own = metrics.iter().filter(|metric| metric.scripts.first() == Some(&script.id));
+    for (at, metric) in own.enumerate() {
+        line(if at == 0 { "metrics" } else { "" }, format_args!("{}", exported(metric)));
     }
     let Some(fault) = &script.last_error else { return text };
     line("errors", format_args!("{}, the last {}", script.errors, ago(fault.unix_ms)));
     for part in std::iter::once(&fault.message).chain(&fault.traceback) {
-        line("", format_args!("{part}"));
+        line("", format_args!("{}", visible(part)));
     }
     text
 }
@@ -72,6 +109,24 @@ fn verdicts(counts: &Verdicts) -> String {
     if texts.is_empty() { String::new() } else { format!(": {}", texts.join(", ")) }
 }
 
+/// `dropped{reason="late"} 5`, and of a histogram how many values there were, and their mean.
+fn exported(metric: &Exported) -> String {
+    let labels: Vec<_> = metric.labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
+    let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+    let unit = metric.unit.as_ref().map_or_else(String::new, |unit| format!(" {unit}"));
+    let name = &metric.name;
+    match &metric.value {
+        metric_protocol::Value::Counter { value } => format!("{name}{labels} {value}{unit}"),
+        metric_protocol::Value::Histogram { sum, buckets } => {
+            let count: u64 = buckets.iter().map(|bucket| bucket.count).sum();
+            match count {
+                0 => format!("{name}{labels} no values"),
+                count => format!("{name}{labels} {count} values, {:.6}{unit} on average", sum / count as f64),
+            }
+        }
+    }
+}
+
 /// A packet's way.
 pub(super) fn traced(traced: &Traced) -> String {
     let mut text = format!("packet of {} octets\n", traced.length);
@@ -88,7 +143,7 @@ pub(super) fn traced(traced: &Traced) -> String {
         let _ = writeln!(text, "{number:>6}  {source}");
     }
     if let Some(error) = &traced.error {
-        let _ = writeln!(text, "failed: {error}");
+        let _ = writeln!(text, "failed: {}", visible(error));
     }
     let changed = if traced.changed { ", changed" } else { "" };
     let _ = writeln!(text, "{}{changed}", traced.verdict);

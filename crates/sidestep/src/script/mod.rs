@@ -2,36 +2,46 @@
 //!
 //! | module | what it is |
 //! |---|---|
+//! | [`capture`] | `test --pcap`: what a script makes of the packets of a capture |
 //! | [`test`] | `test` and `check`: the tests that scripts carry, and what is in them |
 //! | [`tiers`] | whether the kernel does with the packets of a test what Lua does |
 //! | [`options`] | where a script is put, and how it is run there |
 //! | [`bench`] | what a packet costs in a script |
+//! | [`repl`] | expressions, with a script and packets |
 //! | [`explain`] | what can run in the kernel |
 //! | [`client`] | `load`, `unload`, `reload`, `list`, `logs`, `trace`: what is asked of the script host |
 //! | [`list`] | the list as text |
+//! | [`measure`] | how often scripts run, and for how long |
 //! | [`table`] | what is in tables |
 //!
 //! The process that scripts run in is [`script_host`]'s.
 
 mod bench;
+mod capture;
 mod client;
 #[cfg(test)]
 mod cookbook;
 mod explain;
 mod list;
+mod measure;
 mod options;
+mod repl;
 mod table;
 mod test;
 mod tiers;
 
-use std::io;
-use std::path::PathBuf;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
+use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
 use config::attachment::Hook;
+use config::folder::Folder;
 use config::run::Feature;
+use script::testing::Files;
 
 use self::options::{HookName, LoadOptions};
 use crate::failure::Failure;
@@ -52,14 +62,35 @@ pub(crate) enum ScriptCommand {
     /// Each runs by itself, in a fresh Lua state and on a clock that it moves. `require` finds modules beside the script.
     /// With CAP_BPF and CAP_NET_ADMIN the packets of each go through the kernel, too, if their function runs there as a whole:
     /// what comes out has to be the same.
-    #[command(
-        after_help = "Examples:\n  sidestep script test nat.lua\n  sidestep script test examples/scripts/*.lua\n\n\
-                            Exit status: 0 if all pass, 1 if one fails or a script cannot be loaded."
-    )]
+    ///
+    /// With --pcap the script is given the packets of a capture instead, and it is said what becomes of each: the verdict, and
+    /// which fields and octets are others. It is the same each time: the clock is that of the capture, which starts at 0, and
+    /// random numbers are always those.
+    #[command(after_help = "Examples:
+  sidestep script test nat.lua
+  sidestep script test examples/scripts/*.lua
+  sidestep script test nat.lua --pcap lan.pcapng --function snat
+  sidestep script test filter.lua --pcap in.pcap --write passed.pcap
+  sidestep script test filter.lua --pcap in.pcap --json | jq 'select(.verdict == \"NF_DROP\").packet'
+
+Exit status: 0 if all pass, 1 if one fails or a script cannot be loaded; with --pcap 1 if it fails at a packet, or the
+kernel makes something else of one.")]
     Test {
-        /// The scripts
+        /// The scripts; with --pcap one
         #[arg(required = true)]
         files: Vec<PathBuf>,
+        /// A capture (pcap or pcapng) of Ethernet frames or IP packets
+        #[arg(long, value_name = "FILE")]
+        pcap: Option<PathBuf>,
+        /// The function that gets the packets of the capture
+        #[arg(long, value_name = "NAME", default_value = "process_packet", requires = "pcap")]
+        function: String,
+        /// Write what passes, as it is then, to a file whose name ends with .pcap or .pcapng
+        #[arg(long, value_name = "FILE", requires = "pcap")]
+        write: Option<PathBuf>,
+        /// Write a line of JSON for each packet; its fields are stable
+        #[arg(long, requires = "pcap")]
+        json: bool,
     },
     /// Load a script, and say which functions, tests and protocols it has, and which names in it nothing has
     ///
@@ -98,7 +129,9 @@ pub(crate) enum ScriptCommand {
     },
     /// Measure what a packet costs in a script
     ///
-    /// Packets are those of a capture, or those that the script's tests give to its functions.
+    /// Packets are those of a capture, or those that the script's tests give to its functions. It is measured in Lua and, with
+    /// CAP_BPF and CAP_NET_ADMIN, in the kernel, if a function runs there as a whole: that is how much longer its program
+    /// takes than one that does nothing. What receives packets, and gives them to scripts, is not in it.
     #[command(after_help = "Examples:\n  sidestep script bench nat.lua\n  \
                             sidestep script bench nat.lua --function snat --pcap capture.pcap")]
     Bench {
@@ -107,9 +140,40 @@ pub(crate) enum ScriptCommand {
         /// Only this function; with a capture process_packet if none is named
         #[arg(long)]
         function: Option<String>,
-        /// A capture (pcap) of Ethernet frames or IP packets
+        /// A capture (pcap or pcapng) of Ethernet frames or IP packets
         #[arg(long, value_name = "FILE")]
         pcap: Option<PathBuf>,
+    },
+    /// Evaluate expressions of Lua, with a script that is loaded and the packets of a capture
+    ///
+    /// Each line of standard input is an expression, whose value is shown, or a statement, which may have several lines.
+    /// `p` is the packet, at first the first one; `packet(n)` and `next_packet()` make another `p`; `run()` gives it to
+    /// process_packet, `run("name")` to another function. `test` is the module of tests. Variables that are not local stay.
+    #[command(after_help = "Examples:
+  sidestep script repl nat.lua --pcap lan.pcap
+  echo 'p:data(packet_eth):data(packet_ip):saddr():get()' | sidestep script repl nat.lua --pcap lan.pcap
+
+Exit status: 0, or 1 if standard input is no terminal and a line has failed.")]
+    Repl {
+        /// The script
+        file: PathBuf,
+        /// A capture (pcap or pcapng) of Ethernet frames or IP packets
+        #[arg(long, value_name = "FILE")]
+        pcap: Option<PathBuf>,
+    },
+    /// Write what scripts find, as annotations for the Lua language server (LuaLS)
+    ///
+    /// The library with its functions, and all protocols with their fields. An editor then completes names in scripts, shows
+    /// what they are, and marks what is not there. Of a script, the protocols that it declares.
+    #[command(after_help = "Examples:
+  sidestep script annotations > sidestep.lua
+  sidestep script annotations notes.lua > notes.meta.lua
+
+A file .luarc.json beside the scripts has the editor find them:
+  { \"workspace.library\": [\"sidestep.lua\"], \"runtime.version\": \"Lua 5.4\" }")]
+    Annotations {
+        /// A script: only the protocols that it declares
+        file: Option<PathBuf>,
     },
     /// Give packets at a hook of this network namespace to a script
     ///
@@ -146,10 +210,17 @@ pub(crate) enum ScriptCommand {
         #[command(flatten)]
         host: HostSocket,
     },
-    /// Show the scripts that are loaded: where, what they did, what it took, what failed
-    #[command(after_help = "Examples:\n  sidestep script list\n  \
-                            sidestep script list --json | jq '.scripts[] | {file, packets, errors}'")]
+    /// Show the scripts that are loaded: where, what they did, what it took, what failed, what they have metrics export
+    ///
+    /// With --measure it looks for a while, and also says how often each script was run meanwhile, and in the kernel for how
+    /// long. For that time the kernel looks at its clock twice at each run of any BPF program of the machine.
+    #[command(after_help = "Examples:\n  sidestep script list\n  sidestep script list --measure 5s\n  \
+                            sidestep script list --json | jq '.scripts[] | {file, packets, errors}'\n  \
+                            sidestep script list --measure --json | jq '.scripts[].measured'")]
     List {
+        /// Look for so long, a second if it is not said; needs root (CAP_SYS_ADMIN) for scripts in the kernel
+        #[arg(long, value_name = "TIME", num_args = 0..=1, default_missing_value = "1s", value_parser = a_while)]
+        measure: Option<Duration>,
         /// Write JSON; its fields are stable
         #[arg(long)]
         json: bool,
@@ -157,8 +228,14 @@ pub(crate) enum ScriptCommand {
         host: HostSocket,
     },
     /// Show what scripts have logged, and their errors
-    #[command(after_help = "Examples:\n  sidestep script logs\n  sidestep script logs --follow")]
+    ///
+    /// With --json each line is a JSON object in a line of its own: unix_ms, id (the script's number), text.
+    #[command(after_help = "Examples:\n  sidestep script logs\n  sidestep script logs --follow\n  \
+                            sidestep script logs --follow --json | jq 'select(.id == 1).text'")]
     Logs {
+        /// Write JSON lines; their fields are stable
+        #[arg(long)]
+        json: bool,
         /// Go on with what comes
         #[arg(long, short)]
         follow: bool,
@@ -176,7 +253,7 @@ pub(crate) enum ScriptCommand {
         rule: String,
         /// Give up after so long
         #[arg(long, default_value = "30s", value_parser = config::parse_duration)]
-        timeout: std::time::Duration,
+        timeout: Duration,
         #[command(flatten)]
         host: HostSocket,
     },
@@ -202,6 +279,24 @@ pub(crate) enum ScriptCommand {
     },
 }
 
+/// What scripts find, or what one declares.
+fn annotations(file: Option<&Path>) -> Result<String, Failure> {
+    let builtin = script::vm::builtin_protocols()?;
+    let Some(file) = file else { return Ok(script::annotations::text(&builtin)) };
+    let (path, files) = (file.display().to_string(), Rc::new(Folder::of(file)) as Rc<dyn Files>);
+    let source =
+        std::fs::read_to_string(file).map_err(|error| Failure::Message(format!("{path}: {error}")))?;
+    let own = script::testing::protocols(&path, &source, &files)?;
+    Ok(script::annotations::only_own(&own, &builtin))
+}
+
+/// How long may be measured.
+fn a_while(text: &str) -> Result<Duration, String> {
+    let time = config::parse_duration(text).map_err(|error| error.to_string())?;
+    let (least, most) = (Duration::from_millis(10), Duration::from_secs(3600));
+    if (least..=most).contains(&time) { Ok(time) } else { Err("a time from 10ms to 1h is wanted".to_owned()) }
+}
+
 /// Which script host.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct HostSocket {
@@ -221,7 +316,14 @@ impl ScriptCommand {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         let mut out = io::stdout().lock();
         let good = match self {
-            Self::Test { files } => test::test_all(&files, &mut out),
+            Self::Test { files, pcap: None, .. } => test::test_all(&files, &mut out),
+            Self::Test { files, pcap: Some(capture), function, write, json } => {
+                let [file] = &files[..] else {
+                    return Err(Failure::Message("with --pcap one script is tested".to_owned()));
+                };
+                let (function, capture) = (&*function, &*capture);
+                capture::Test { file, function, capture, write, json }.run(&mut out)?
+            }
             Self::Check { file } => test::check(&file, &mut out),
             Self::Explain { file, function, no_link, hook, xdp } => {
                 let at = explain::At { no_link, hook: hook.map(Hook::from), xdp };
@@ -229,6 +331,13 @@ impl ScriptCommand {
             }
             Self::Bench { file, function, pcap } => {
                 output(bench::run(&file, function.as_deref(), pcap.as_deref(), &mut out)?)?;
+                Ok(true)
+            }
+            Self::Repl { file, pcap } => {
+                repl::run(&file, pcap.as_deref(), &mut io::stdin().lock(), &mut out)?
+            }
+            Self::Annotations { file } => {
+                output(out.write_all(annotations(file.as_deref())?.as_bytes()))?;
                 Ok(true)
             }
             Self::Load { options, host } => {
@@ -243,12 +352,12 @@ impl ScriptCommand {
                 client::reload(&host.path()?, &target, &mut out)?;
                 Ok(true)
             }
-            Self::List { json, host } => {
-                output(client::list(&host.path()?, json, &mut out)?)?;
+            Self::List { measure, json, host } => {
+                output(client::list(&host.path()?, measure, json, &mut out)?)?;
                 Ok(true)
             }
-            Self::Logs { follow, host } => {
-                output(client::logs(&host.path()?, follow, &mut out)?)?;
+            Self::Logs { json, follow, host } => {
+                output(client::logs(&host.path()?, follow, json, &mut out)?)?;
                 Ok(true)
             }
             Self::Trace { id, rule, timeout, host } => {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use bpf::verdict;
 use config::folder::Folder;
@@ -13,7 +14,7 @@ use script::compile::account::{self, Accounts};
 use script::compile::{AttachType, CompileError, Compiled, Results, compile, logging};
 use script::testing::{self, Files, Given, Made};
 use script::vm::{Script, Verdict};
-use script_host::kernel::{self, Interfaces, Loaded, Maps, TopLevel};
+use script_host::kernel::{self, Interfaces, Loaded, Maps, Says, TopLevel};
 
 /// Results that nothing else gives.
 const PASS: i32 = 101;
@@ -23,6 +24,8 @@ const RESULTS: Results =
     Results { pass: PASS, drop: DROP, error: ERROR, queue_mark: None, unseen_mark: None, punt_mark: None };
 /// Octets of the ring for what is logged of one packet.
 const RING: u32 = 1 << 16;
+/// Octets of the link header of a frame.
+const LINK: usize = 14;
 /// The kernel has room for as long a frame, wherever it is.
 const LONGEST: usize = 3000;
 
@@ -37,12 +40,24 @@ pub(super) enum Compared {
     Differs(String),
 }
 
+/// What the kernel has made of a packet.
+struct InKernelMade {
+    result: i32,
+    frame: Vec<u8>,
+    log: Vec<String>,
+    captured: Vec<Named>,
+    mirrored: Vec<Named>,
+}
+
+/// A packet, and for which capture or interface it is.
+type Named = (String, Vec<u8>);
+
 /// A function in the kernel.
 struct InKernel {
     loaded: Loaded,
     ring: Ring,
-    /// The program counts in them.
-    _accounts: [Map; 2],
+    /// The program counts in them, and puts packets together.
+    _accounts: [Map; 3],
 }
 
 /// Compares the tiers by the packets of one test.
@@ -88,6 +103,48 @@ pub(super) fn compare(file: &Path, source: &str, given: &[Given]) -> Compared {
     Compared::Same(given.len())
 }
 
+/// How many nanoseconds a packet takes in the kernel, as often as there is time for, beside those of a program that does
+/// nothing; and how many different packets that were.
+///
+/// # Errors
+/// Why it does not run there, or nothing can be measured.
+pub(super) fn time(
+    file: &Path,
+    source: &str,
+    function: &str,
+    frames: &[&[u8]],
+    time: Duration,
+) -> Result<(u64, usize), String> {
+    let frames: Vec<&[u8]> = frames.iter().copied().filter(|frame| can_be_run(frame)).collect();
+    if frames.is_empty() {
+        return Err(format!(
+            "BPF_PROG_TEST_RUN takes no frame of these (whole IP headers, up to {LONGEST} octets)"
+        ));
+    }
+    let compiled = compile_function(file, source, function)?;
+    let path = file.display().to_string();
+    let mut script = InKernel::load(&compiled, &path, &mut Maps::default())?;
+    let nothing = Script::new("nothing", "function process_packet() return NF_ACCEPT end");
+    let top = TopLevel { folder: Folder::of(file), interfaces: Interfaces::Elsewhere };
+    let nothing = compile(&nothing, top, RESULTS, AttachType::Interface { has_link: true });
+    let nothing = nothing.map_err(|error| error.to_string())?;
+    let nothing =
+        kernel::load(&nothing, "nothing", &mut Maps::default(), None).map_err(|error| error.to_string())?;
+    let (mut own, mut other, mut runs) = (Duration::ZERO, Duration::ZERO, 0_u32);
+    let begin = Instant::now();
+    // In turns: whatever else slows the machine down slows down both.
+    while begin.elapsed() < time || runs == 0 {
+        for frame in &frames {
+            own += script.loaded.program.time_run(frame).map_err(|error| error.to_string())?;
+            other += nothing.program.time_run(frame).map_err(|error| error.to_string())?;
+            runs += 1;
+        }
+        // Nobody reads what it logs: a full ring would be another measurement.
+        script.ring.read(usize::MAX, |_| ());
+    }
+    Ok((own.saturating_sub(other).as_nanos() as u64 / u64::from(runs.max(1)), frames.len()))
+}
+
 fn compile_function(file: &Path, source: &str, function: &str) -> Result<Compiled, String> {
     let script = Script { function: function.to_owned(), ..Script::new(&file.display().to_string(), source) };
     let top = TopLevel { folder: Folder::of(file), interfaces: Interfaces::Elsewhere };
@@ -106,30 +163,41 @@ impl InKernel {
                 Ring::create(RING)?,
                 Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?,
                 Map::create(MapKind::Array, 4, account::SIZES.1, 1)?,
+                Map::create(MapKind::PerCpuArray, 4, account::SCRATCH, 1)?,
             ))
         };
-        let (ring, counters, fault) = make().map_err(|error| error.to_string())?;
-        let log = Some(account::Log { ring: ring.as_raw_fd(), program: 1 });
-        let accounts = Accounts { counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log };
+        let (ring, counters, fault, scratch) = make().map_err(|error| error.to_string())?;
+        let log = Some(account::Log { ring: ring.as_raw_fd(), program: 1, scratch: scratch.as_raw_fd() });
+        // Nothing is sent by a test.
+        let mirrors = account::Mirrors::Told;
+        let accounts = Accounts { mirrors, counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log };
         let loaded = kernel::load(program, path, maps, Some(accounts)).map_err(|error| error.to_string())?;
-        Ok(Self { loaded, ring, _accounts: [counters, fault] })
+        loaded.fill().map_err(|error| error.to_string())?;
+        Ok(Self { loaded, ring, _accounts: [counters, fault, scratch] })
     }
 
-    fn run(&mut self, frame: &[u8]) -> Result<(i32, Vec<u8>, Vec<String>), String> {
+    fn run(&mut self, frame: &[u8]) -> Result<InKernelMade, String> {
         let (result, frame) = self.loaded.program.test_run(frame).map_err(|error| error.to_string())?;
-        let mut log = Vec::new();
-        let lines = &self.loaded.lines;
+        let (mut log, mut captured, mut mirrored) = (Vec::new(), Vec::new(), Vec::new());
+        let Says { lines, captures, mirrors } = &self.loaded.says;
         self.ring.read(usize::MAX, |bytes| {
-            if let Some((_, line, numbers)) = logging::record(bytes) {
+            if let Some((_, name, octets)) = logging::captured(bytes) {
+                if let Some(name) = captures.get(name) {
+                    captured.push((name.clone(), octets.get(LINK..).unwrap_or_default().to_vec()));
+                } else if let Some(name) = mirrors.get(name - captures.len()) {
+                    mirrored.push((name.clone(), octets.to_vec()));
+                }
+            } else if let Some((_, line, numbers)) = logging::record(bytes) {
                 log.extend(lines.get(line).map(|line| line.text(&numbers)));
             }
         });
-        Ok((result, frame, log))
+        Ok(InKernelMade { result, frame, log, captured, mirrored })
     }
 }
 
 /// What differs in the kernel, if anything does.
-fn difference(lua: &Made, (result, frame, log): &(i32, Vec<u8>, Vec<String>)) -> Option<String> {
+fn difference(lua: &Made, kernel: &InKernelMade) -> Option<String> {
+    let InKernelMade { result, frame, log, captured, mirrored } = kernel;
     let wanted = match &lua.verdict {
         Err(_) => ERROR,
         Ok(_) if lua.redirected => verdict::REDIRECT,
@@ -159,7 +227,22 @@ fn difference(lua: &Made, (result, frame, log): &(i32, Vec<u8>, Vec<String>)) ->
             lengths.0, lengths.1
         ));
     }
-    (lua.log != *log).then(|| format!("Lua logs {:?}, the kernel {log:?}", lua.log))
+    if lua.log != *log {
+        return Some(format!("Lua logs {:?}, the kernel {log:?}", lua.log));
+    }
+    let captured = told("captures", &lua.captured, captured, logging::CAPTURED - LINK);
+    captured.or_else(|| told("copies to", &lua.mirrored, mirrored, logging::CAPTURED))
+}
+
+/// What differs in packets that are told by name, of which the kernel keeps the beginning.
+fn told(does: &str, lua: &[Named], kernel: &[Named], most: usize) -> Option<String> {
+    let kept = |octets: &Vec<u8>| octets[..octets.len().min(most)].to_vec();
+    let lua: Vec<Named> = lua.iter().map(|(name, octets)| (name.clone(), kept(octets))).collect();
+    let names = |all: &[Named]| all.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>();
+    (lua != *kernel).then(|| match (names(&lua), names(kernel)) {
+        (one, other) if one == other => format!("the kernel {does} {one:?} another packet than Lua"),
+        (one, other) => format!("Lua {does} {one:?}, the kernel {other:?}"),
+    })
 }
 
 /// BPF_PROG_TEST_RUN takes frames with a whole IP header alone.
@@ -177,12 +260,25 @@ mod tests {
     use super::*;
 
     fn made(verdict: Verdict) -> Made {
-        Made { verdict: Ok(verdict), redirected: false, frame: vec![1, 2, 3], log: vec!["a".into()] }
+        Made {
+            verdict: Ok(verdict),
+            redirected: false,
+            frame: vec![1, 2, 3],
+            log: vec!["a".into()],
+            captured: Vec::new(),
+            mirrored: Vec::new(),
+        }
     }
 
     #[test]
     fn what_differs_is_told() {
-        let kernel = |result, frame: &[u8], log: &str| (result, frame.to_vec(), vec![log.to_owned()]);
+        let kernel = |result, frame: &[u8], log: &str| InKernelMade {
+            result,
+            frame: frame.to_vec(),
+            log: vec![log.to_owned()],
+            captured: Vec::new(),
+            mirrored: Vec::new(),
+        };
         for (lua, kernel, wanted) in [
             (made(Verdict::Accept), kernel(PASS, &[1, 2, 3], "a"), None),
             (made(Verdict::Stolen), kernel(DROP, &[9], "a"), None),

@@ -1,10 +1,11 @@
 //! The status of a gateway as text.
 
 use std::fmt::{self, Write as _};
+use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Firewall, Forward, Peer, Talker};
-use control::router_status::{Network, Prefix, Status, Tunnel, Uplink, Wait};
+use control::router_status::{Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
+use control::router_status::{Nat64, Network, PortMapping, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
 const MOST_RULES: usize = 5;
@@ -36,11 +37,20 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     for network in &status.networks {
         write_network(text, status, network)?;
     }
+    if let Some(nat64) = &status.nat64 {
+        write_nat64(text, nat64)?;
+    }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;
     }
     for forward in &status.forwards {
         writeln!(text, "  {}: {}", forward.name, forwarded(forward))?;
+    }
+    if !status.port_mappings.is_empty() {
+        writeln!(text, "\nports that hosts have opened")?;
+    }
+    for mapping in &status.port_mappings {
+        writeln!(text, "  {}", mapped(mapping))?;
     }
     writeln!(text, "\nroutes")?;
     for route in &status.routes {
@@ -86,6 +96,25 @@ fn forwarded(forward: &Forward) -> String {
         forward.ports.join(", "),
         forward.to,
         forward.connections
+    )
+}
+
+/// What a host has asked for, in a line.
+fn mapped(mapping: &PortMapping) -> String {
+    let at = match mapping.external_address {
+        Some(address) if address == mapping.address => String::new(),
+        Some(address) => format!(" at {address}"),
+        None => " at no address".to_owned(),
+    };
+    let from =
+        if mapping.from.is_empty() { String::new() } else { format!(" from {}", mapping.from.join(", ")) };
+    format!(
+        "{}/{}{at} to {}{from}, by {}, for {}",
+        mapping.protocol,
+        mapping.external_port,
+        SocketAddr::new(mapping.address, mapping.port),
+        mapping.asked_by,
+        words::duration(mapping.seconds)
     )
 }
 
@@ -182,6 +211,19 @@ fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
     )
 }
 
+fn write_nat64(text: &mut String, nat64: &Nat64) -> fmt::Result {
+    let state = if nat64.works { "" } else { ": does not work" };
+    writeln!(text, "\nNAT64 at {}, hosts in {}{state}", nat64.prefix, nat64.pool)?;
+    writeln!(
+        text,
+        "  translated: {} packets to IPv4 ({} bytes), {} to IPv6 ({} bytes); hosts: {}",
+        nat64.to_ipv4_packets, nat64.to_ipv4_bytes, nat64.to_ipv6_packets, nat64.to_ipv6_bytes, nat64.hosts
+    )?;
+    let drops = nat64.drops.iter().filter(|(_, count)| **count > 0);
+    let drops: Vec<_> = drops.map(|(reason, count)| format!("{reason} {count}")).collect();
+    write_list(text, "not translated", &drops)
+}
+
 fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::Result {
     let link = if network.link_up { "link up" } else { "no link" };
     writeln!(text, "\nnetwork {} at {}: {link}", network.name, network.interface)?;
@@ -195,6 +237,9 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
         )?;
         write_prefixes(text, &network.prefixes)?;
         write_list(text, "DNS servers", &network.dns_servers)?;
+    }
+    if let Some(dnsmasq) = &network.dnsmasq {
+        write_dnsmasq(text, dnsmasq)?;
     }
     for rogue in &network.rogue_routers {
         let prefixes: Vec<_> = rogue.prefixes.iter().map(ToString::to_string).collect();
@@ -212,6 +257,38 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
         writeln!(text, "  neighbor: {} {}", neighbor.address, neighbor.mac)?;
     }
     Ok(())
+}
+
+fn write_dnsmasq(text: &mut String, dnsmasq: &Dnsmasq) -> fmt::Result {
+    let runs = match &dnsmasq.why {
+        Some(why) => why.clone(),
+        None if dnsmasq.runs => "runs".to_owned(),
+        None => "is being started".to_owned(),
+    };
+    let restarts = match dnsmasq.restarts {
+        0 => String::new(),
+        1 => ", was started anew once".to_owned(),
+        times => format!(", was started anew {times} times"),
+    };
+    writeln!(text, "  dnsmasq: {runs}{restarts}")?;
+    if let Some(domain) = &dnsmasq.domain {
+        writeln!(text, "  names: *.{domain}")?;
+    }
+    if let (Some(range), Some(addresses)) = (&dnsmasq.range, dnsmasq.addresses) {
+        writeln!(text, "  DHCP: {range}, {addresses} addresses, {} leased", dnsmasq.leases.len())?;
+    }
+    for lease in &dnsmasq.leases {
+        writeln!(text, "  lease: {}", leased(lease))?;
+    }
+    Ok(())
+}
+
+/// A lease in a line.
+pub(crate) fn leased(lease: &Lease) -> String {
+    let name = lease.name.as_deref().unwrap_or("without a name");
+    let fixed = if lease.fixed { ", fixed" } else { "" };
+    let left = lease.seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
+    format!("{} {} {name}{fixed}{left}", lease.address, lease.mac)
 }
 
 fn write_prefixes(text: &mut String, prefixes: &[Prefix]) -> fmt::Result {

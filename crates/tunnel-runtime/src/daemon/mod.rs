@@ -69,24 +69,19 @@ pub fn run(
     let start = |gateway| {
         let moved = mailbox.sender(Message::Followed);
         let beside = TunnelBeside { socket: socket.clone(), moved: Box::new(moved) };
-        RouterThread::start(options, gateway, Some(beside), drop)
+        let ended = mailbox.sender(|()| Message::GatewayEnded);
+        RouterThread::start(options, gateway, Some(beside), drop, move || ended(()))
     };
     let router = gateway.map(start).transpose()?;
     let mut daemon = Daemon::set_up(options, config, &socket)?;
     daemon.router = router;
-    let now = daemon.clock.now();
-    daemon.key_log = key_log.map(|file| file.start(&mut daemon.node, now)).transpose()?;
-    let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
-    // Where limits are not ours to raise, as in some containers.
-    if daemon.config.tunnel.realtime && process::allow_realtime().is_err() {
-        keep.push(Capability::CAP_SYS_NICE);
+    let made_ready = daemon.make_ready(options, key_log);
+    if made_ready.is_err()
+        && let Some(kernel) = daemon.kernel.take()
+    {
+        kernel.close(daemon.is_meant);
     }
-    // The script host is a child, and loads what it has compiled.
-    if daemon.config.scripts.iter().any(|script| script.attachment.tier != Tier::User) {
-        keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
-    }
-    process::keep_capabilities(&keep)?;
-    router_runtime::start_hook(options)?;
+    made_ready?;
     daemon.serve(options, &socket, signals, mailbox)
 }
 
@@ -138,6 +133,8 @@ struct Daemon {
     names: Names,
     /// What was before a change that nobody has confirmed yet.
     unconfirmed: Unconfirmed<Before>,
+    /// Whether the tunnel is meant: a start with a time to confirm it is not, until somebody has.
+    is_meant: bool,
     /// Whose turn it is, where the site has two gateways.
     turns: Turns,
 }
@@ -193,6 +190,8 @@ enum Message {
     Loaded(Result<Loaded, Error>, Cause),
     /// The uplink that the tunnel follows has this prefix for it now.
     Followed(Option<Ipv6Net>),
+    /// The gateway beside has ended, and nobody has told it to.
+    GatewayEnded,
     /// What a peer's name says.
     Named(Named),
 }
@@ -238,6 +237,24 @@ impl Threads {
 }
 
 impl Daemon {
+    /// The last of what may fail before the threads are there; and what is not needed any more is given up.
+    fn make_ready(&mut self, options: &RunOptions, key_log: Option<KeyLogFile>) -> Result<(), Error> {
+        let now = self.clock.now();
+        self.key_log = key_log.map(|file| file.start(&mut self.node, now)).transpose()?;
+        let mut keep = vec![Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW];
+        // Where limits are not ours to raise, as in some containers.
+        if self.config.tunnel.realtime && process::allow_realtime().is_err() {
+            keep.push(Capability::CAP_SYS_NICE);
+        }
+        // The script host is a child, and loads what it has compiled.
+        if self.config.scripts.iter().any(|script| script.attachment.tier != Tier::User) {
+            keep.extend([Capability::CAP_BPF, Capability::CAP_PERFMON]);
+        }
+        process::keep_capabilities(&keep)?;
+        router_runtime::start_hook(options)?;
+        Ok(())
+    }
+
     fn serve(
         &mut self,
         options: &RunOptions,
@@ -253,8 +270,7 @@ impl Daemon {
         let started = self
             .start_packet_threads(&send, &waker)
             .and_then(|()| {
-                let scripts = self.config.scripts.iter().map(|script| script.attachment.clone()).collect();
-                self.scripts = Some(Scripts::start(scripts)?);
+                self.scripts = Some(Scripts::start(&self.config.scripts)?);
                 self.start_classic(options, &send, &waker)
             })
             .and_then(|classic| {
@@ -296,7 +312,7 @@ impl Daemon {
         }
         threads.send(Command::End);
         if let Ok(kernel) = threads.kernel.join() {
-            kernel.close(!matches!(result, Err(Error::NotConfirmed)));
+            kernel.close(self.is_meant);
         }
         events::tell_held();
         info!(event = "tunnel_down", "{} is down", self.config.tunnel.name);
@@ -467,6 +483,7 @@ impl Daemon {
                     Message::Call(call) => self.answer(call, options, threads),
                     Message::Loaded(config, cause) => self.loaded(config, cause, threads),
                     Message::Followed(prefix) => self.follow(prefix, threads),
+                    Message::GatewayEnded => return Err(router_runtime::Error::Ended.into()),
                     Message::Named(named) => self.names.found(named, &self.config, &mut self.node, now),
                 }
             }
@@ -625,7 +642,11 @@ impl Daemon {
             },
             Request::Turn { ref be } => self.turn(be.clone(), threads),
             Request::Reload { .. } => return self.reload(Some(call), threads),
-            Request::Confirm => self.unconfirmed.confirm(),
+            Request::Confirm => {
+                let reply = self.unconfirmed.confirm();
+                self.is_meant |= matches!(reply, Reply::Ok(_));
+                reply
+            }
             Request::Down => {
                 self.ending = true;
                 Reply::Ok(serde_json::Value::Null)

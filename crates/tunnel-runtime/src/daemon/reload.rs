@@ -13,7 +13,6 @@ use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
 use crate::load::{Loaded, load};
-use config::attachment::Attachment;
 use config::{Mode, TunnelConfig};
 use control::{Call, Reply, Request};
 use router_runtime::{RouterHandle, RouterThread};
@@ -31,8 +30,10 @@ impl Daemon {
             };
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-        let file = self.file.clone();
-        self.have_loaded(Cause::Asked(asked), threads, move |gateway| load(&file, gateway));
+        let (file, old) = (self.file.clone(), self.config.clone());
+        let can_rewrite = self.rewrites.is_some();
+        let check = move |new: &TunnelConfig| refuse_fixed(&old, new, can_rewrite);
+        self.have_loaded(Cause::Asked(asked), threads, move |gateway| load(&file, gateway, check));
     }
 
     /// Nobody has confirmed the configuration in force: the one from before takes its place as one that was read would.
@@ -91,10 +92,9 @@ impl Daemon {
             (Ok(before), Cause::Asked(asked)) => {
                 info!(event = "reloaded", "configuration read again, peers: {}", self.config.peers.len());
                 self.unconfirmed.changed(asked.as_ref().and_then(time_to_confirm), before);
-                let wanted = self.wanted_scripts();
                 match (&self.scripts, asked) {
                     // Their files may have changed, too.
-                    (Some(scripts), asked) => scripts.apply(wanted, asked),
+                    (Some(scripts), asked) => scripts.apply(&self.config.scripts, asked),
                     (None, Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
                     (None, None) => {}
                 }
@@ -102,7 +102,7 @@ impl Daemon {
             (Ok(_), Cause::NotConfirmed) => {
                 warn!(event = "taken_back", "{}", router_runtime::taken_back(&self.file));
                 if let Some(scripts) = &self.scripts {
-                    scripts.apply(self.wanted_scripts(), None);
+                    scripts.apply(&self.config.scripts, None);
                 }
             }
             (Err(error), Cause::Asked(Some(call))) => call.answer(Reply::Error(error.to_string())),
@@ -118,10 +118,6 @@ impl Daemon {
         for asked in std::mem::take(&mut self.reload_again) {
             self.reload(asked, threads);
         }
-    }
-
-    fn wanted_scripts(&self) -> Vec<Attachment> {
-        self.config.scripts.iter().map(|script| script.attachment.clone()).collect()
     }
 
     /// Where the hopping prefix is not the file's, it is that of the link, or of the uplink that the tunnel follows; or none, while
@@ -181,34 +177,6 @@ impl Daemon {
 
     /// Returns the configuration from before.
     fn try_reload(&mut self, new: Box<TunnelConfig>, threads: &Threads) -> Result<TunnelConfig, Error> {
-        let (old, tunnel) = (&self.config, &new.tunnel);
-        let fixed = [
-            ("[tunnel] name", tunnel.name == old.tunnel.name),
-            ("[tunnel] realtime", tunnel.realtime == old.tunnel.realtime),
-            ("[tunnel] spin", tunnel.spin == old.tunnel.spin),
-            ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
-            ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
-            ("a [[peer]] of the classic profile", new.classic == old.classic),
-            (
-                "carry of a [[peer]], the first with \"rewrite\",",
-                self.rewrites.is_some() || !new.peers.iter().any(|peer| peer.rewrite),
-            ),
-            (
-                "allowed_ips, which for the first time cover a peer's hop_prefix,",
-                old.node.mode == Mode::Host || leads_to_peers(old) || !leads_to_peers(&new),
-            ),
-            ("[node] mode", new.node.mode == old.node.mode),
-            ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
-            ("[node] external", new.node.external == old.node.external),
-            ("[standby], which is there or is not,", new.standby.is_some() == old.standby.is_some()),
-            (
-                "[node] private_key, unless the one before is previous_private_key,",
-                keeps_a_key(&old.node, &new.node),
-            ),
-        ];
-        if let Some((key, _)) = fixed.iter().find(|(_, same)| !same) {
-            return Err(Error::NeedsRestart(key));
-        }
         let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
         // Before the kernel is where the node will not go.
         node_config.check_values()?;
@@ -220,6 +188,37 @@ impl Daemon {
         self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
         Ok(std::mem::replace(&mut self.config, *new))
     }
+}
+
+/// Refuses what a running daemon cannot change; whether addresses can be replaced was found out at the start.
+fn refuse_fixed(old: &TunnelConfig, new: &TunnelConfig, can_rewrite: bool) -> Result<(), Error> {
+    let tunnel = &new.tunnel;
+    let fixed = [
+        ("[tunnel] name", tunnel.name == old.tunnel.name),
+        ("[tunnel] realtime", tunnel.realtime == old.tunnel.realtime),
+        ("[tunnel] spin", tunnel.spin == old.tunnel.spin),
+        ("[tunnel] threads", tunnel.threads == old.tunnel.threads),
+        ("[tunnel] cpus", tunnel.cpus == old.tunnel.cpus),
+        ("a [[peer]] of the classic profile", new.classic == old.classic),
+        (
+            "carry of a [[peer]], the first with \"rewrite\",",
+            can_rewrite || !new.peers.iter().any(|peer| peer.rewrite),
+        ),
+        (
+            "allowed_ips, which for the first time cover a peer's hop_prefix,",
+            old.node.mode == Mode::Host || leads_to_peers(old) || !leads_to_peers(new),
+        ),
+        ("[node] mode", new.node.mode == old.node.mode),
+        ("[node] internal, protect or others", new.node.transparent == old.node.transparent),
+        ("[node] external", new.node.external == old.node.external),
+        ("[standby], which is there or is not,", new.standby.is_some() == old.standby.is_some()),
+        (
+            "[node] private_key, unless the one before is previous_private_key,",
+            keeps_a_key(&old.node, &new.node),
+        ),
+    ];
+    let changed = fixed.iter().find(|(_, same)| !same);
+    changed.map_or(Ok(()), |(key, _)| Err(Error::NeedsRestart(key)))
 }
 
 /// Whether a key that peers know stays: the private one goes on beside another, or the one before it is back in its place.

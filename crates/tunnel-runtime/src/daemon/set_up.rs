@@ -84,7 +84,8 @@ impl Daemon {
         }
         // The journal is that of a daemon that has died, not of one in another network namespace.
         control::remove_stale_socket(socket)?;
-        let mut kernel = Kernel::open(&config, device.index, sockets, lookup_table, socket)?;
+        let is_meant = options.confirm.is_none();
+        let mut kernel = Kernel::open(&config, device.index, sockets, lookup_table, socket, is_meant)?;
         let link_mtu = kernel.link_mtu();
         let mut clock = Clock::new(options.test_clock_offset_ms);
         let mut peer_file =
@@ -108,7 +109,7 @@ impl Daemon {
         let node = match { set_up }() {
             Ok(node) => node,
             Err(error) => {
-                kernel.close(true);
+                kernel.close(is_meant);
                 return Err(error);
             }
         };
@@ -119,7 +120,7 @@ impl Daemon {
                 (DataPath::new(own, offloads, shared), parts.into_iter().map(part).collect())
             }
             Err(error) => {
-                kernel.close(true);
+                kernel.close(is_meant);
                 return Err(error.into());
             }
         };
@@ -156,6 +157,7 @@ impl Daemon {
             evidence,
             names: Names::default(),
             unconfirmed: Unconfirmed::start(options.confirm),
+            is_meant,
             hardware_aes,
             rewrites,
         })

@@ -92,6 +92,18 @@ impl Kernel {
         }
     }
 
+    /// The external interface has another name, by which the tables are to know it.
+    pub(super) fn renamed(&mut self) {
+        let name = &self.link.name;
+        warn!(
+            "the external interface is called {name} now: have [node] external say so before the next start"
+        );
+        let Some((prefix, on_link)) = self.state.hop else { return };
+        if let Err(error) = self.darken(prefix, on_link) {
+            warn!("{error}");
+        }
+    }
+
     /// The external interface may have other addresses in the on-link prefix, which are not to be dark.
     pub(super) fn refresh_own(&mut self) {
         let Some((prefix, true)) = self.state.hop else { return };

@@ -15,13 +15,14 @@ use linux::netlink::{Change, Link, Monitor, NeighborState, Netlink, Route};
 use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
-use mt6d::config::PeerConfig;
+use mt6d::config::{NOWHERE, PeerConfig};
 use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
 use tracing::{debug, info, warn};
 
 pub(crate) mod closed;
 mod dark;
 mod host_interface;
+mod inside;
 mod network_detection;
 mod prefix;
 mod tables;
@@ -42,8 +43,11 @@ const LOOK_AGAIN: (Duration, Duration) = (Duration::from_millis(20), Duration::f
 /// How often a transparent gateway asks for its router, as long as there is none.
 const ASK_ROUTER: Duration = Duration::from_secs(4);
 
-/// How often the rules that keep the prefix dark are restored at most.
+/// How often is restored at most what other programs took away: the rules that keep the prefix dark, what the tunnel's interface
+/// has.
 const RESTORE_EVERY: Duration = Duration::from_secs(1);
+/// The same, where nothing had been lost again and again: a routing daemon may change so much that news of it get lost.
+const LOOK_RARELY: Duration = Duration::from_secs(8);
 
 /// How often it is looked how packets leave whose addresses are replaced, and which did.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -182,19 +186,30 @@ pub(super) struct Kernel {
 }
 
 impl Kernel {
-    /// Looks at the interfaces, and takes back what an earlier run left behind.
+    /// Looks at the interfaces, and takes back what an earlier run left behind: but for what keeps the tunnel closed, which
+    /// stays.
     pub(super) fn open(
         config: &TunnelConfig,
         tun_index: u32,
         sockets: EndpointOptions,
         lookup_table: Option<SkLookupTable>,
         socket: &Path,
+        meant: bool,
     ) -> Result<Self, Error> {
         let mut netlink = Netlink::open()?;
         let external = &config.node.external;
         let link = netlink.link_by_name(external)?.ok_or_else(|| Error::NoInterface(external.clone()))?;
-        let closed = ClosedRoutes::open(&config.tunnel.name, socket, &mut netlink)?;
-        let (journal, left) = Journal::open(&socket.with_extension("journal"), &mut netlink)?;
+        let mut closed = ClosedRoutes::open(&config.tunnel.name, socket, &mut netlink)?;
+        let opened = closed
+            .stay(config, &mut netlink)
+            .and_then(|()| Journal::open(&socket.with_extension("journal"), &mut netlink));
+        let (journal, left) = match opened {
+            Ok(opened) => opened,
+            Err(error) => {
+                closed.end(meant, &HashSet::new(), &mut netlink);
+                return Err(error.into());
+            }
+        };
         if !left.is_empty() {
             info!(
                 "an earlier run did not end cleanly: removed {} things that it left in the kernel",
@@ -270,7 +285,7 @@ impl Kernel {
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
-        let kept_off = KeptOff::of(config, &mut self.netlink)?;
+        let kept_off = KeptOff::of(config, Some(self.link.index), &mut self.netlink)?;
         let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some(), kept_off));
         let closed = closed_routes(config, Beside::Tunnel);
         let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
@@ -324,13 +339,11 @@ impl Kernel {
         }
         self.netlink.set_link_up(self.tun_index, true)?;
         for prefix in new.routes.difference(&self.state.routes).copied().collect::<Vec<_>>() {
-            self.netlink.add_route(&Route::device(prefix, self.tun_index)).map_err(|error| {
+            let narrow = (mtu > inside && !new.whole.contains(&prefix)).then_some(inside);
+            self.lead_inside(prefix, narrow).map_err(|error| {
                 if error.already_exists() { Error::RouteExists(prefix) } else { error.into() }
             })?;
-            if mtu > inside && !new.whole.contains(&prefix) {
-                let mut route = Route::device(prefix, self.tun_index);
-                self.netlink.set_route_mtu(&mut route, Some(inside.into()))?;
-            }
+            self.route_mtus.extend(narrow.map(|mtu| (prefix, mtu)));
             self.state.routes.insert(prefix);
         }
         for prefix in self.state.routes.difference(&new.routes).copied().collect::<Vec<_>>() {
@@ -365,10 +378,13 @@ impl Kernel {
                 });
             } else {
                 self.on_link = None;
-                self.add_prefix(prefix)?;
+                // Where a tunnel waits for its turn or its prefix it is nowhere, as others may be.
+                if prefix != NOWHERE {
+                    self.add_prefix(prefix)?;
+                }
             }
         }
-        if let Some((old, false)) = old {
+        if let Some((old, false)) = old.filter(|(old, _)| *old != NOWHERE) {
             self.journal.delete_route(&mut self.netlink, &Route::local(IpNet::V6(old)))?;
         }
         self.state.hop = new;
@@ -386,14 +402,7 @@ impl Kernel {
     /// Removes all that was set up. What keeps the tunnel closed stays, if the tunnel was meant: a start that nobody has
     /// confirmed may be what has locked its administrator out.
     pub(super) fn close(mut self, meant: bool) {
-        let closed = if meant {
-            self.closed.add(&self.closed_after, &mut self.netlink)
-        } else {
-            self.closed.take_back(&mut self.netlink)
-        };
-        if let Err(error) = closed {
-            warn!("the routes in place of the tunnel: {error}");
-        }
+        self.closed.end(meant, &self.closed_after, &mut self.netlink);
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;
         self.rewriter = None;
@@ -410,7 +419,8 @@ impl Kernel {
         let (commands, received) = mpsc::channel();
         let waker = Waker::new()?;
         let poller = Poller::new()?;
-        let monitor = Monitor::open()?;
+        let mut monitor = Monitor::open()?;
+        monitor.watch_own_routes()?;
         let ruleset = RulesetMonitor::open()?;
         let woken = waker.clone();
         let run = move || {
@@ -461,6 +471,9 @@ impl Kernel {
         // They may have been changed before anybody was told.
         let mut restore = Some(rested);
         let mut dark = true;
+        // The same for what the tunnel's interface has.
+        let (mut put_back, mut put_back_rested) = (None, Instant::now());
+        let mut put_back_pause = RESTORE_EVERY;
         loop {
             let cold = self.on_link.as_ref().is_some_and(|o| !o.cold.is_empty());
             let lost = self.transparent.as_ref().filter(|transparent| transparent.lacks_router());
@@ -476,7 +489,8 @@ impl Kernel {
             let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
             let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
             let restoring = restore.map(|at| at.saturating_duration_since(Instant::now()));
-            let deadlines = [again, ask, discovery, refresh, restoring];
+            let putting = put_back.map(|at: Instant| at.saturating_duration_since(Instant::now()));
+            let deadlines = [again, ask, discovery, refresh, restoring, putting];
             poller.wait(&mut events, deadlines.into_iter().flatten().min())?;
             if restore.is_some_and(|at| at <= Instant::now()) {
                 rested = Instant::now() + RESTORE_EVERY;
@@ -485,6 +499,11 @@ impl Kernel {
                 if std::mem::replace(&mut dark, is_dark) != is_dark {
                     report(KernelEvent::Dark(is_dark));
                 }
+            }
+            if put_back.is_some_and(|at| at <= Instant::now()) {
+                put_back_pause =
+                    if self.put_back() { RESTORE_EVERY } else { (2 * put_back_pause).min(LOOK_RARELY) };
+                (put_back, put_back_rested) = (None, Instant::now() + put_back_pause);
             }
             if refreshed.elapsed() >= REFRESH
                 && let Some(rewriter) = &mut self.rewriter
@@ -500,7 +519,11 @@ impl Kernel {
             for event in events.iter() {
                 match event.token {
                     WAKER => waker.drain(),
-                    MONITOR => self.changed(monitor, report),
+                    MONITOR => {
+                        if self.changed(monitor, report) {
+                            put_back.get_or_insert(put_back_rested);
+                        }
+                    }
                     DISCOVERY => {}
                     RULESET => {
                         if ruleset.changed(self.tables.names())? {
@@ -703,12 +726,14 @@ impl Kernel {
         }
     }
 
-    fn changed(&mut self, monitor: &Monitor, report: &dyn Fn(KernelEvent)) {
+    /// Follows what changed; true if the tunnel's interface may have lost something.
+    fn changed(&mut self, monitor: &Monitor, report: &dyn Fn(KernelEvent)) -> bool {
         let changes = monitor.read().unwrap_or_else(|error| {
             debug!("{error}");
             Vec::new()
         });
         let index = self.link.index;
+        let has_lost = changes.iter().any(|change| self.is_loss(change));
         for change in changes {
             match change {
                 Change::Link(link) if link.index == index => {
@@ -723,7 +748,11 @@ impl Kernel {
                         rewriter.set_external(&link);
                     }
                     let changed = link.running != self.link.running;
+                    let renamed = link.name != self.link.name;
                     self.link = link;
+                    if renamed {
+                        self.renamed();
+                    }
                     if changed {
                         self.carrier_changed();
                     }
@@ -733,5 +762,6 @@ impl Kernel {
                 _ => {}
             }
         }
+        has_lost
     }
 }

@@ -89,6 +89,20 @@ export function gateway(main) {
         ],
     });
     leases.element.classList.add("leases");
+    const hosts = new Table({
+        label: "Hosts that have their IPv4 address from here",
+        key: (row) => `${row.at} ${row.address}`,
+        empty: "No host has an address from here.",
+        columns: [
+            { ...text("name", "Name", (row) => row.name ?? "–", "code name"), sort: (row) => row.name ?? null },
+            { ...text("address", "Address", (row) => row.address, "code"), sort: (row) => row.address.split(".").map((part) => part.padStart(3, "0")).join(".") },
+            { ...text("mac", "MAC", (row) => row.mac, "code"), sort: (row) => row.mac },
+            { ...text("at", "Network", (row) => row.at), sort: (row) => row.at },
+            { name: "left", label: "Left", class: "number", sort: (row) => row.seconds ?? Infinity, show: (_, row) => (row.fixed ? `${left(row.seconds)}, fixed` : left(row.seconds)) },
+        ],
+    });
+    hosts.element.classList.add("leased");
+    const leased = section("Hosts", hosts.element);
     const neighbors = new Table({
         label: "Neighbors",
         key: (row) => `${row.interface} ${row.address}`,
@@ -117,7 +131,7 @@ export function gateway(main) {
     });
     routes.element.classList.add("routes");
     const problems = h("ul", { class: "problems" });
-    const tables = [uplinks, leases, neighbors, talkers, routes];
+    const tables = [uplinks, leases, hosts, neighbors, talkers, routes];
     const all = h(
         "div",
         {},
@@ -125,6 +139,7 @@ export function gateway(main) {
         h("dl", { class: "figures" }, Object.values(figures).map((one) => one.element)),
         section("Uplinks", uplinks.element),
         section("Leases", leases.element),
+        leased,
         h("div", { class: "halves" }, section("Neighbors", neighbors.element), section("Top talkers", talkers.element, why)),
         section("Routes", routes.element),
     );
@@ -143,6 +158,9 @@ export function gateway(main) {
             uplinks.update(of(some, "uplinks"));
             const lasting = (links) => links.flatMap((link) => link.prefixes.map((prefix) => ({ ...prefix, at: link.name, interface: link.interface })));
             leases.update([...lasting(of(some, "uplinks")), ...lasting(of(some, "networks"))]);
+            const served = of(some, "networks").filter((network) => network.dnsmasq?.range);
+            leased.hidden = served.length === 0;
+            hosts.update(served.flatMap((network) => network.dnsmasq.leases.map((lease) => ({ ...lease, at: network.name, stale: network.stale }))));
             neighbors.update(of(some, "neighbors"));
             talkers.update(of(some, "talkers"));
             routes.update(of(some, "routes"));

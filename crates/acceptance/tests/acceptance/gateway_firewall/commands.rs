@@ -96,6 +96,13 @@ fn a_change_that_nobody_confirms_is_undone() {
     machine.firewall(&["confirm"]);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(machine.port().as_deref(), Some("1002"));
+    // Its guard wakes up while another change waits, which is none of its business.
+    machine.firewall(&["apply", &first, "--confirm", "1s"]);
+    machine.firewall(&["confirm"]);
+    machine.firewall(&["apply", &second, "--confirm", "60s"]);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(machine.port().as_deref(), Some("1002"));
+    machine.firewall(&["confirm"]);
     machine.firewall(&["remove"]);
     assert_eq!(machine.nft(&["list", "tables"]), "table inet foreign\n");
 }

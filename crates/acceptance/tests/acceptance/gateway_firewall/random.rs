@@ -16,7 +16,7 @@ use super::scene::{INTERFACES, own};
 pub(crate) struct Random(fastrand::Rng);
 
 const HOSTS: [&str; 4] = ["::10", "::20", "::1:10", "::1:2:3:10"];
-const SUBNETS: [u128; 3] = [0, 0x77, 0x5];
+const SUBNETS: [u128; 4] = [0, 0x77, 0x78, 0x5];
 const PORTS: [u16; 6] = [22, 53, 80, 443, 500, 8080];
 const TYPES: [u8; 17] = [1, 2, 3, 4, 100, 128, 129, 130, 133, 134, 135, 136, 138, 139, 143, 145, 200];
 
@@ -45,7 +45,7 @@ impl Random {
             std::net::Ipv6Addr::from(net | u128::from(host)).into()
         } else {
             let number = u8::try_from(interface).expect("few");
-            [10, number, self.of(&[5, 77]), self.of(&[10, 20, 30])].into()
+            [10, number, self.of(&[5, 77, 78]), self.of(&[10, 20, 30])].into()
         }
     }
 
@@ -130,9 +130,12 @@ impl Random {
             log_refused: self.one_in(2),
             accept_special: special,
             tunnel_endpoints: Vec::new(),
+            translated: None,
             ipv6_in_ipv4: self.one_in(4),
             ipv4_in_ipv6: self.one_in(4),
             forwards: Vec::new(),
+            // None are mapped.
+            port_mapping: self.one_in(4),
         };
         Policy::new(zones.to_vec(), rules, settings).expect("a policy")
     }

@@ -2,7 +2,7 @@
 //! router itself gets.
 //!
 //! ```text
-//!   w0 ── z0 lan, and in 2a00:0:77::/48 and 10.0.77.0/24 peers      2a00::/32   10.0.0.0/16
+//!   w0 ── z0 lan; in 2a00:0:77::/48 and 10.0.77.0/24 peers, in …78… partners (outside)      2a00::/32   10.0.0.0/16
 //!   w1 ── z1 dmz: these and no other addresses                      2a01::/32   10.1.0.0/16
 //!   w2 ── z2 guest                                                  2a02::/32   10.2.0.0/16
 //!   w3 ── z3 wan                                                    the rest
@@ -161,6 +161,7 @@ impl FirewallScene {
             zone("wan", Trust::Outside, "z3", &[]),
             zone("wan2", Trust::Outside, "z4", &[]),
             zone("peers", Trust::Guest, "z0", &["2a00:0:77::/48", "10.0.77.0/24"]),
+            zone("partners", Trust::Outside, "z0", &["2a00:0:78::/48", "10.0.78.0/24"]),
         ]
     }
 
@@ -219,7 +220,7 @@ impl FirewallScene {
         }
         let source_interface = route(packet.source);
         let outside = policy.trust(from) == Some(Trust::Outside);
-        let spoofed = if outside { source_interface < 3 } else { source_interface != interface };
+        let spoofed = source_interface != interface && (!outside || source_interface < 3);
         Some(Packet {
             from,
             to,

@@ -6,6 +6,7 @@
 mod alone;
 mod classic;
 mod clocks;
+mod closed;
 mod endurance;
 pub(crate) mod finding;
 mod kills;
@@ -17,4 +18,5 @@ mod reload;
 mod rewrite;
 pub(crate) mod scene;
 mod shape;
+mod taken_away;
 mod unlinkable;

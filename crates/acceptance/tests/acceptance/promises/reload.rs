@@ -162,6 +162,106 @@ fn a_change_that_nobody_confirms_is_taken_back() {
     assert!(!routes.contains("proto 83"), "{routes}");
 }
 
+/// What the daemon has taken over but for its scripts is in force, and so stays in the files.
+#[test]
+fn a_peer_is_added_and_removed_also_where_a_script_cannot_be_loaded() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.build().expect("a lab");
+    let file = lab.gateway(Site::A).configuration().to_owned();
+    let folder = file.with_file_name("of-a.d");
+    lab.gateway(Site::A).start().expect("a start");
+    let script = another_script_host(&lab, &file);
+    edit(&mut lab, Site::A, |text| format!("include = [\"of-a.d/*.toml\"]\n{text}{script}"));
+    let program = lab.program().to_owned();
+    let peer = |words: &[&str]| {
+        let output = Command::new(&program).arg("peer").args(words).arg("--config").arg(&file).output();
+        let output = output.expect("sidestep peer");
+        let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(output.status.success() && said.contains("all but the scripts was read again"), "{said}");
+    };
+    let peers = |lab: &Lab| lab.show(Site::A).expect("a status")["peers"].as_array().map(Vec::len);
+    let key = "7zJkXoPE0tJj2hoGLLeV9QT8CVQk6ZRVVaWBAsoRKDo=";
+    let new = ["--public-key", key, "--hop-prefix", "2001:db8:c1::/64", "--allowed", "2001:db8:c::/64"];
+    peer(&[&["add", "site-c"], &new[..]].concat());
+    assert!(folder.join("site-c.toml").exists() && peers(&lab) == Some(2));
+    peer(&["remove", "site-c"]);
+    assert!(!folder.join("site-c.toml").exists() && peers(&lab) == Some(1));
+    // Who only reloads is told that something is wrong.
+    let output = reload(&mut lab, Site::A);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && said.contains("all but the scripts was read again"), "{said}");
+    scene::run(&lab, Node::GatewayA, &[&program.to_string_lossy(), "script", "unload", "1"]);
+}
+
+/// Somebody has loaded a script by hand, so that a daemon cannot have a script host of its own. Returns a script that is valid, for
+/// its configuration.
+fn another_script_host(lab: &Lab, configuration: &Path) -> String {
+    let script = configuration.with_file_name("of-a.lua");
+    std::fs::write(&script, "function process_packet(p) return NF_ACCEPT end\n").expect("a script");
+    let (program, script) = (lab.program().to_string_lossy().into_owned(), script.display());
+    let words = [&program, "script", "load", &script.to_string(), "--hook", "forward"];
+    let said = scene::run(lab, Node::GatewayA, &words);
+    assert!(said.contains("script 1"), "{said}");
+    format!("\n[[script]]\nfile = \"{script}\"\nhook = \"tunnel-in\"\n")
+}
+
+/// Who has been locked out by it gets in again whatever becomes of it.
+#[test]
+fn a_start_that_nobody_has_confirmed_leaves_nothing_closed_however_it_ends() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.build().expect("a lab");
+    let program = lab.program().to_string_lossy().into_owned();
+    let tunnel = lab.gateway(Site::A).tunnel().to_owned();
+    let ask = |lab: &Lab, word: &str| scene::run(lab, Node::GatewayA, &[&program, word, &tunnel]);
+    let closed = |lab: &Lab| {
+        let words = "ip -6 route show proto 83; ip route show proto 83; nft list tables";
+        scene::run(lab, Node::GatewayA, &["sh", "-c", words])
+    };
+    let fails = |lab: &mut Lab, why: &str| {
+        lab.gateway(Site::A).launch().expect("a process");
+        wait_until(why, || lab.gateway(Site::A).ended().is_some());
+        lab.gateway(Site::A).kill();
+    };
+    lab.gateway(Site::A).set_arguments(&["--confirm", "60s"]);
+
+    lab.gateway(Site::A).start().expect("a start");
+    assert!(lab.gateway(Site::A).stop());
+    assert_eq!(closed(&lab), "", "stopped");
+
+    lab.gateway(Site::A).start().expect("a start");
+    let said = ask(&lab, "down");
+    assert!(said.contains("it keeps nothing closed"), "{said}");
+    lab.gateway(Site::A).kill();
+    assert_eq!(closed(&lab), "", "down");
+
+    let route = |lab: &Lab, verb: &str| {
+        let words = ["ip", "-6", "route", verb, "2001:db8:b::/64", "dev", "ex", "metric", "1024"];
+        assert_eq!(scene::run(lab, Node::GatewayA, &words), "");
+    };
+    route(&lab, "add");
+    fails(&mut lab, "a route in its way");
+    assert_eq!(closed(&lab), "", "not set up");
+    route(&lab, "del");
+
+    let file = lab.gateway(Site::A).configuration().to_owned();
+    let text = another_script_host(&lab, &file);
+    edit(&mut lab, Site::A, |before| format!("{before}{text}"));
+    fails(&mut lab, "no script host");
+    scene::run(&lab, Node::GatewayA, &[&program, "script", "unload", "1"]);
+    assert_eq!(closed(&lab), "", "no script host");
+    edit(&mut lab, Site::A, |before| before.edited(&text, ""));
+
+    // One that was confirmed, or meant, stays closed; so it does where the next one fails.
+    lab.gateway(Site::A).start().expect("a start");
+    assert!(ask(&lab, "confirm").contains("confirmed"));
+    assert!(lab.gateway(Site::A).stop());
+    let meant = closed(&lab);
+    assert!(meant.contains("unreachable 2001:db8:b::/64") && meant.contains("-outside"), "{meant}");
+    route(&lab, "add");
+    fails(&mut lab, "a route in its way");
+    assert_eq!(closed(&lab), meant);
+}
+
 #[test]
 fn a_gateway_changes_its_key_and_no_packet_is_lost() {
     let Some(builder) = scene::lab() else { return };

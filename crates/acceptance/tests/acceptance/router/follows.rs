@@ -218,7 +218,7 @@ fn a_tunnel_on_the_link_stays_there_without_a_carrier_and_when_its_uplink_is_to_
 }
 
 /// What the gateway says of a packet, in words as those of `sidestep firewall explain`.
-fn explained(scene: &RouterScene, packet: &str) -> Value {
+pub(super) fn explained(scene: &RouterScene, packet: &str) -> Value {
     let namespace = scene.run("gw", &["stat", "-Lc", "%i", "/proc/self/ns/net"]);
     let mut stream = UnixStream::connect(format!("/run/sidestep/gateway-{}.sock", namespace.trim()))
         .expect("the gateway's socket");

@@ -11,14 +11,14 @@ use serde_json::Value;
 
 use super::scene::RouterScene;
 
-const FIBRE: &str = "192.0.2.2";
-const CABLE: &str = "198.51.100.2";
+pub(super) const FIBRE: &str = "192.0.2.2";
+pub(super) const CABLE: &str = "198.51.100.2";
 /// Somebody in the Internet, who is the branch office of the example.
-const BRANCH: &str = "203.0.113.9";
-const STRANGER: &str = "203.0.113.1";
-const SERVER: &str = "192.168.1.5";
-const COLLEAGUE: &str = "192.168.1.7";
-const GUEST: &str = "192.168.2.9";
+pub(super) const BRANCH: &str = "203.0.113.9";
+pub(super) const STRANGER: &str = "203.0.113.1";
+pub(super) const SERVER: &str = "192.168.1.5";
+pub(super) const COLLEAGUE: &str = "192.168.1.7";
+pub(super) const GUEST: &str = "192.168.2.9";
 
 /// Answers each line or datagram with who has sent it, and notes that: `FILE PORT…`, each with both protocols.
 const SERVE: &str = r#"
@@ -80,13 +80,13 @@ while True:
 "#;
 
 /// The scene, with IPv4 at both providers and three hosts inside.
-struct Office {
-    scene: RouterScene,
-    configuration: String,
+pub(super) struct Office {
+    pub(super) scene: RouterScene,
+    pub(super) configuration: String,
 }
 
 impl Office {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let mut scene = RouterScene::new()?;
         scene.node("guest").create().expect("a namespace");
         let (gateway, guest) = (scene.node("gw"), scene.node("guest"));
@@ -133,24 +133,31 @@ impl Office {
         Some(Office { scene, configuration })
     }
 
-    fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         let configuration = self.configuration.clone();
         self.scene.start(&configuration);
     }
 
     /// What a client gets back.
-    fn ask(&self, node: &str, protocol: &str, source: &str, destination: &str, port: &str) -> String {
+    pub(super) fn ask(
+        &self,
+        node: &str,
+        protocol: &str,
+        source: &str,
+        destination: &str,
+        port: &str,
+    ) -> String {
         let said = self.scene.run(node, &["python3", "-c", ASK, protocol, source, destination, port]);
         said.trim().to_owned()
     }
 
     /// By TCP.
-    fn tcp(&self, node: &str, source: &str, destination: &str, port: &str) -> String {
+    pub(super) fn tcp(&self, node: &str, source: &str, destination: &str, port: &str) -> String {
         self.ask(node, "tcp", source, destination, port)
     }
 
     /// What the gateway may have changed.
-    fn kernel(&self) -> String {
+    pub(super) fn kernel(&self) -> String {
         let more = "ip rule; ip -4 route show table all | grep -v 'dev lan\\|dev guests' | sort; sysctl net.ipv4.conf.wan0.rp_filter net.ipv4.conf.wan1.rp_filter";
         self.scene.kernel() + &self.scene.run("gw", &["sh", "-c", more])
     }
@@ -185,7 +192,7 @@ impl Drop for Office {
     }
 }
 
-fn nothing(said: &str) -> bool {
+pub(super) fn nothing(said: &str) -> bool {
     said.starts_with("nothing:")
 }
 
@@ -266,6 +273,53 @@ fn a_forwarded_port_is_reached_from_outside_and_inside_and_nothing_else_is() {
     let tested = office.scene.sidestep(&["firewall", "test", "gw.toml"]);
     assert!(tested.status.success(), "{}", String::from_utf8_lossy(&tested.stdout));
     office.scene.stop();
+}
+
+/// The kernel hands over what the server has sent from its port; Lua decides about each.
+const ANSWERS: &str = r#"
+function process_packet(p)
+  local ip = p:data(packet_eth):data(packet_ip)
+  local tcp = ip and ip:data(packet_tcp)
+  if not tcp or tcp:sport():get() ~= 8443 then return NF_ACCEPT end
+  local seen = { "an answer" }
+  nf.log(seen[1])
+  return NF_ACCEPT
+end
+"#;
+
+/// Marks say by which uplink an answer leaves, and which packets Lua is to see: neither hides the other.
+#[test]
+fn answers_that_a_script_looks_at_leave_by_the_uplink_that_was_asked() {
+    let Some(mut office) = Office::new() else { return };
+    for (text, is_answered) in
+        [(ANSWERS.to_owned(), true), (ANSWERS.edited("NF_ACCEPT\nend", "NF_DROP\nend"), false)]
+    {
+        office.scene.write("answers.lua", &text);
+        let script =
+            "\n[[script]]\nfile = \"answers.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"both\"\n";
+        let configuration = office.configuration.clone() + script;
+        office.scene.start(&configuration);
+        let said = |words: &[&str]| {
+            let output = office.scene.sidestep(words);
+            String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
+        };
+        wait_until("its script", || said(&["script", "list"]).contains("answers.lua"));
+        // What comes back is before what was there, where both have the same priority.
+        office
+            .scene
+            .node("gw")
+            .nft("delete table ip sidestep-nat\n")
+            .expect("somebody who deletes the table");
+        for uplink in [FIBRE, CABLE] {
+            let served = || office.tcp("net", BRANCH, uplink, "8000") == format!("{BRANCH} hello");
+            wait_until("another port, which Lua does not see", served);
+            let said = office.tcp("net", BRANCH, uplink, "443");
+            assert_eq!(said == format!("{BRANCH} hello"), is_answered, "{uplink}: {said}");
+        }
+        let logs = said(&["script", "logs"]);
+        assert!(logs.matches("an answer").count() >= 2, "{logs}{}", said(&["script", "list"]));
+        office.scene.stop();
+    }
 }
 
 #[test]

@@ -228,6 +228,43 @@ fn floods_leave_little_behind() {
     wait_until("an answer", || scene.answers("net", &silent));
 }
 
+/// BSD and macOS answer from their link-local address where they are asked by one; of Linux, who answers for others.
+#[test]
+fn who_answers_from_a_link_local_address_is_heard() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    scene.start(&HOME);
+    let (address, _) = wait_for("an address", || scene.host_address("2001:db8:10"));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let network = address.split(':').take(4).collect::<Vec<_>>().join(":");
+    let (behind, written_down) = (format!("{network}::abcd"), format!("{network}::beef"));
+    scene
+        .node("host")
+        .sysctl(&[("ipv6/conf/eth0/forwarding", 1), ("ipv6/conf/eth0/proxy_ndp", 1)])
+        .expect("a proxy");
+    scene
+        .node("host")
+        .ip(&format!(
+            "addr add {behind}/128 dev lo\nneigh add proxy {behind} dev eth0\nroute add default via {network}::1\n"
+        ))
+        .expect("a proxy");
+    wait_until("an answer", || scene.answers("net", &behind));
+    let many = scene.run("net", &["ping", "-q", "-c", "300", "-i", "0.002", "-W", "2", &behind]);
+    let table = || scene.run("gw", &["nft", "list", "table", "ip6", "sidestep-neighbors"]);
+    assert!(many.contains(" 0% packet loss"), "{many}{}", table());
+    assert!(table().contains(&behind), "{}", table());
+
+    // Whom somebody has written down the kernel does not ask, and hears nothing of.
+    let entry = |verb: &str| {
+        let words =
+            ["ip", "-6", "neighbor", verb, &written_down, "lladdr", "02:00:5e:00:53:09", "dev", "lan"];
+        assert_eq!(scene.run("gw", &words), "");
+    };
+    entry("add");
+    wait_until("an entry", || table().contains(&written_down));
+    entry("delete");
+    wait_until("no entry", || !table().contains(&written_down));
+}
+
 #[test]
 fn hosts_keep_their_default_route_over_a_restart() {
     let Some(mut scene) = RouterScene::new() else { return };

@@ -4,7 +4,11 @@ mod attacks;
 mod follows;
 mod forwards;
 pub(crate) mod hostile_links;
+mod hosts;
+mod others;
+mod port_mapping;
 pub(crate) mod scene;
+mod scripts;
 mod strangers;
 mod traffic;
 
@@ -73,6 +77,15 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
     // What somebody else has set up, beside and in the way.
     scene.run("gw", &["ip", "address", "add", "fd12:3456:789a:1::1/64", "dev", "lan", "nodad"]);
     scene.run("gw", &["nft", "add", "table", "inet", "foreign"]);
+    // What the kernel changes along when forwarding is switched on, and off.
+    let settings = [
+        ("ipv4/ip_forward", 0),
+        ("ipv4/conf/all/accept_redirects", 0),
+        ("ipv4/conf/wan1/forwarding", 1),
+        ("ipv4/conf/lan/accept_redirects", 1),
+        ("ipv6/conf/wan1/forwarding", 1),
+    ];
+    scene.node("gw").sysctl(&settings).expect("settings");
     let before = scene.kernel();
     scene.start(
         &HOME
@@ -89,6 +102,20 @@ fn the_end_leaves_the_kernel_as_it_was_and_hosts_without_a_router() {
         .expect("IPv4");
     wait_until("the Internet by IPv4", || scene.answers("host", "203.0.113.1"));
 
+    let running = scene.kernel();
+    for interface in ["all", "lan", "wan0"] {
+        assert!(running.contains(&format!("{interface} IPv4 accept_redirects 0")), "{running}");
+    }
+
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+    // The other way round, and by a crash.
+    scene.node("gw").sysctl(&[("ipv4/conf/all/accept_redirects", 1)]).expect("a setting");
+    let before = scene.kernel();
+    scene.start_again();
+    scene.kill();
+    scene.start_again();
+    assert!(scene.kernel().contains("all IPv4 accept_redirects 0"), "{}", scene.kernel());
     scene.stop();
     assert_eq!(scene.kernel(), before);
     wait_until("no router", || !scene.run("host", &["ip", "-6", "route"]).contains("default via"));
@@ -428,27 +455,59 @@ fn a_router_that_is_on_no_network_yet_is_waited_for() {
     assert_eq!(scene.kernel(), before);
 }
 
+fn setting(scene: &RouterScene, path: &str) -> String {
+    scene.run("gw", &["cat", &format!("/proc/sys/net/{path}")]).trim().to_owned()
+}
+
 #[test]
 fn settings_are_set_again_and_go_with_the_router() {
     let Some(mut scene) = RouterScene::new() else { return };
-    let masquerading = HOME.edited("delegation = 56 ", "delegation = 56\nmasquerade = true");
+    scene.node("gw").sysctl(&[("ipv4/ip_forward", 0)]).expect("no router");
+    let of_lan =
+        ["ipv6/conf/lan/accept_ra", "ipv6/conf/lan/accept_redirects", "ipv4/conf/lan/accept_redirects"];
+    let before = of_lan.map(|path| setting(&scene, path));
+    let masquerading = HOME
+        .edited("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+        .edited("delegation = 56 ", "delegation = 56\nmasquerade = true");
     scene.start(&masquerading);
+    let setting = |path: &str| setting(&scene, path);
     let tables = || scene.run("gw", &["nft", "list", "tables"]);
     assert!(tables().contains("sidestep-nat"), "{}", tables());
-    let setting = || scene.run("gw", &["cat", "/proc/sys/net/ipv6/conf/wan0/accept_ra"]);
-    assert_eq!(setting().trim(), "2");
+    assert_eq!(
+        (of_lan.map(setting), setting("ipv4/ip_forward")),
+        (["0"; 3].map(str::to_owned), "1".to_owned())
+    );
     // As `sysctl --system` does it.
-    scene.run("gw", &["sh", "-c", "echo 1 > /proc/sys/net/ipv6/conf/wan0/accept_ra"]);
-    wait_until("the setting", || setting().trim() == "2");
+    for (path, wanted, other) in [
+        ("ipv6/conf/wan0/accept_ra", "2", 1),
+        ("ipv4/conf/lan/forwarding", "1", 0),
+        ("ipv4/ip_forward", "1", 0),
+        ("ipv6/conf/lan/forwarding", "1", 0),
+        ("ipv4/conf/all/accept_redirects", "0", 1),
+    ] {
+        assert_eq!(setting(path), wanted, "{path}");
+        scene.node("gw").sysctl(&[(path, other)]).expect("a setting");
+        wait_until(path, || setting(path) == wanted);
+    }
+
+    // What another file does not want is as it was.
+    let reload = |text: &str| {
+        let times = || scene.log().matches("configuration read again").count();
+        let before = times();
+        scene.write("gw.toml", text);
+        scene.signal(Signal::SIGHUP);
+        wait_until("another file", || times() > before);
+    };
+    reload(&HOME.edited("interface = \"lan\"", "interface = \"guests\""));
+    assert_eq!((of_lan.map(setting), setting("ipv4/ip_forward")), (before, "0".to_owned()));
+    wait_until("it is still no matter who redirects", || setting("ipv4/conf/all/accept_redirects") == "0");
+    assert_eq!(setting("ipv6/conf/guests/accept_ra"), "0");
 
     // A file with a firewall alone.
-    scene.write(
-        "gw.toml",
-        "[[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"wan0\"]\n[firewall]\n",
-    );
-    scene.signal(Signal::SIGHUP);
-    wait_until("another file", || scene.log().contains("configuration read again"));
+    reload("[[zone]]\nname = \"wan\"\ntrust = \"outside\"\ninterfaces = [\"wan0\"]\n[firewall]\n");
     assert!(!tables().contains("sidestep-nat"), "{}", tables());
+    assert_eq!(setting("ipv6/conf/wan0/accept_ra"), "1", "as somebody else had it last");
+    assert_eq!(setting("ipv6/conf/all/forwarding"), "0");
     scene.stop();
 }
 

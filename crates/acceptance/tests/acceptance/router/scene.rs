@@ -45,6 +45,7 @@ impl RouterScene {
             "tcp6",
             "dnsmasq",
             "busybox",
+            "natpmpc",
         ])?;
         let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
@@ -319,8 +320,9 @@ impl RouterScene {
     /// All that a gateway may change in the kernel of its namespace. Addresses that the kernel has made by itself, from
     /// router advertisements, end by themselves.
     pub(crate) fn kernel(&self) -> String {
-        let settings = "for i in all lan wan0 wan1; do for s in forwarding accept_ra accept_ra_defrtr accept_redirects; do \
-                        echo $i $s $(cat /proc/sys/net/ipv6/conf/$i/$s); done; done; cat /proc/sys/net/ipv4/ip_forward; \
+        let settings = "for i in all default lan guests wan0 wan1; do for s in forwarding accept_ra accept_ra_defrtr accept_redirects; do \
+                        echo $i $s $(cat /proc/sys/net/ipv6/conf/$i/$s); done; for s in forwarding accept_redirects rp_filter; do \
+                        echo $i IPv4 $s $(cat /proc/sys/net/ipv4/conf/$i/$s); done; done; \
                         ip -o address | grep -v '2001:db8:0:' | sed 's/ *valid_lft.*//; s/ dynamic.*//; s/ tentative//' | sort; \
                         ip route; ip -6 route show table all | grep -v 'proto kernel\\|multicast\\|proto ra' | sed 's/ expires.*//' | sort; nft -s list ruleset | sort";
         self.run("gw", &["sh", "-c", settings])

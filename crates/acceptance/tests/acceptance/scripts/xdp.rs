@@ -130,7 +130,7 @@ fn what_cannot_be_at_xdp_is_refused_and_told_why() {
         "{nat}"
     );
     let names = refusal(&example_path("tls_name_filter.lua"), &[]);
-    assert!(names.contains("line 13: ") && names.contains("as a whole, or not at all"), "{names}");
+    assert!(names.contains("line 37: ") && names.contains("as a whole, or not at all"), "{names}");
     let file = scene.script("pass.lua", "function process_packet(p) return NF_ACCEPT end\n");
     let forward = scene.refusal(&["load", &file, "--hook", "forward", "--dev", "lan", "--xdp"]);
     assert!(forward.contains("xdp: XDP has what comes in through an interface"), "{forward}");

@@ -1,5 +1,6 @@
 //! Transition tunnels between gateways, over a network that knows no IPv6.
 
+mod nat64;
 mod scene;
 mod strangers;
 
@@ -226,8 +227,21 @@ fn a_narrow_link_below_narrows_the_tunnel() {
 fn after_a_crash_the_tunnel_is_gone_and_the_next_start_makes_it_anew() {
     let Some(mut scene) = with_broker() else { return };
     let address = scene.address("host", "2001:db8:100:").expect("an address");
+    // As of another uplink, whose provider takes nothing from the broker's prefix.
+    scene.run(
+        "gw",
+        &["ip", "-6", "route", "add", "default", "via", "fe80::99", "dev", "wan", "metric", "600"],
+    );
     scene.kill("gw");
     assert!(!scene.run("gw", &["ip", "link"]).contains("he6"));
+    let way = scene.run("gw", &["ip", "-6", "route", "get", INTERNET, "from", &address, "iif", "lan"]);
+    assert!(!way.contains("dev wan"), "{way}");
+    let told = scene.run("host", &["ping", "-c", "1", "-W", "2", INTERNET]);
+    assert!(told.contains("unreachable") || told.contains("No route"), "{told}");
+    scene.run(
+        "gw",
+        &["ip", "-6", "route", "del", "default", "via", "fe80::99", "dev", "wan", "metric", "600"],
+    );
     scene.start_again("gw");
     wait_until("the Internet", || scene.answers("host", INTERNET));
     assert!(scene.answers("inet", &address));

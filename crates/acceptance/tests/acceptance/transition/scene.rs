@@ -150,6 +150,18 @@ impl TransitionScene {
         wait_until("a configuration that is read again", || read() > before);
     }
 
+    /// The same with rules of the firewall.
+    pub(crate) fn reload_with_rules(&self, node: &str, configuration: &str, rules: &str) {
+        let read = || self.log(node).matches("configuration read again").count();
+        let before = read();
+        self.configure(node, configuration);
+        let path = self.path(&format!("{node}.toml"));
+        let text = std::fs::read_to_string(&path).expect("a file") + rules;
+        std::fs::write(path, text).expect("a file");
+        self.gateways[node].signal(Signal::SIGHUP);
+        wait_until("a configuration that is read again", || read() > before);
+    }
+
     /// The customer has the firewall that a gateway has by itself; networks here have addresses for documentation. What is
     /// behind the others plays the Internet.
     fn configure(&self, node: &str, configuration: &str) {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use lab::patience::wait_until;
 use nix::sys::signal::Signal;
 
+use crate::recipes::scene::Scene;
 use scene::{Site, other};
 
 /// What is done to the active one.
@@ -157,4 +158,27 @@ fn a_gateway_whose_turn_is_over_and_that_nobody_tells_gets_no_traffic_of_a_peer(
     site.drop_datagrams(active, "");
     wait_until("it stands by", || site.turn(active).is_none());
     assert_eq!(site.active(), other(active));
+}
+
+/// Until its turn a tunnel hops nowhere, and any number of them do: nothing there is any one's.
+#[test]
+fn tunnels_of_one_machine_wait_for_their_turns_beside_each_other() {
+    let Some(mut scene) = Scene::new(&["1", "r"], &["nft"]) else { return };
+    scene.link(("1", "eth0"), ("r", "eth0"));
+    scene.ip("1", "address add 2001:db8:fa::11/64 dev eth0 nodad");
+    let tunnels = ["a", "b"].map(|name| (name, scene.tunnel(name)));
+    for (name, tunnel) in &tunnels {
+        scene.key(&format!("{name}.key"));
+        let text = format!(
+            "[node]\nprivate_key_file = \"{name}.key\"\nexternal = \"eth0\"\nhop_prefix = \"2001:db8:{name}1::/64\"\n\
+             [tunnel]\nname = \"{tunnel}\"\naddresses = [\"fd00:{name}::1/128\"]\n\
+             [standby]\ngateways = [\"fd00:{name}::11\", \"fd00:{name}::12\"]\n\
+             addresses = [\"eth0 2001:db8:fa::1{name}/64\"]\n"
+        );
+        let file = scene.write(&format!("{name}.toml"), &text).display().to_string();
+        let (program, state) = (scene.program(), format!("{name}.state"));
+        scene.start("1", &[&program, "up", &file, "--state-dir", &state]);
+        let status = |scene: &Scene| scene.run("1", &[&program, "show", tunnel]);
+        wait_until("it waits", || status(&scene).contains("stands by for the other gateway"));
+    }
 }

@@ -8,10 +8,10 @@ use wire::ethernet;
 use super::{BUFFER, DYNPTR, Emitter};
 use crate::compile::attach_type::{ADDRESSES, AttachType, Side};
 use crate::compile::ir::Operand;
+use crate::vlan::TAGS;
 
-/// Octets of a VLAN tag, and the EtherTypes that say that there is one (802.1Q, 802.1ad).
+/// Octets of a VLAN tag.
 const TAG: i32 = 4;
-const TAGS: [u16; 2] = [0x8100, 0x88a8];
 // At XDP there is no dynptr, so its place on the stack has these.
 const LENGTH: i16 = DYNPTR;
 const MOVED: i16 = DYNPTR + 8;
@@ -90,6 +90,19 @@ impl<'a> Emitter<'a> {
         self.code.bind(seen);
         self.code.store(Size::Double, R10, LENGTH, R7);
         self.code.store(Size::Double, R10, MOVED, R8);
+    }
+
+    /// R0 = the tag that is left out, and bit 16 if there is one.
+    pub(super) fn tag_at_xdp(&mut self) {
+        let end = self.code.label();
+        self.code.load(Size::Double, R0, R10, MOVED);
+        self.code.jump_if(R0, Condition::Equal, 0, end);
+        self.code.set(R2, ethernet::HEADER_LEN as i32);
+        self.load_at_xdp(ETHERTYPE, 2);
+        self.code.load(Size::Half, R0, R10, ETHERTYPE);
+        self.code.network_order(R0, 16);
+        self.code.calculate(Operation::Or, R0, 1 << 16);
+        self.code.bind(end);
     }
 
     /// Copies so many bytes from the offset in R2 to a place on the stack; R0 is 0 unless they are not all there.

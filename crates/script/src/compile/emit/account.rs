@@ -2,12 +2,13 @@
 
 use std::os::fd::RawFd;
 
-use bpf::Register::{R0, R1, R2, R3, R4, R7, R8, R9, R10};
+use bpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use bpf::{Condition, Helper, Operation, Size};
 
 use super::{BEGUN, COUNTERS, Emitter, FOUND, Tails};
-use crate::compile::account::{ERRORS, SAMPLES};
+use crate::compile::account::{CAPTURES_A_SECOND, ERRORS, SAMPLES};
 use crate::compile::ir::{Failure, Operand};
+use crate::compile::logging::{CAPTURED, OF_PACKET};
 
 /// Place of the packets that began: it says whose time is taken.
 const SEEN: usize = ERRORS + 2;
@@ -123,6 +124,54 @@ impl Emitter<'_> {
         self.code.copy(R2, R10);
         self.code.add(R2, i32::from(FOUND));
         self.code.call(Helper::MapLookup);
+    }
+
+    /// Copies the packet into a record, as far as there is room, if anybody reads it; so many in a second at most.
+    pub(super) fn capture(&mut self, name: usize) {
+        const POINTER: i16 = FOUND + 8;
+        const HEAD: i16 = 16;
+        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
+        let [end, same_second, fits] = [(); 3].map(|()| self.code.label());
+        let (most, second) = (CAPTURED as i32, 1_000_000_000);
+        self.entry(log.scratch);
+        self.code.jump_if(R0, Condition::Equal, 0, end);
+        self.code.store(Size::Double, R10, POINTER, R0);
+        self.code.call(Helper::KtimeGetNs);
+        self.code.calculate(Operation::Divide, R0, second);
+        self.code.load(Size::Double, R3, R10, POINTER);
+        self.code.load(Size::Double, R1, R3, 0);
+        self.code.jump_if(R0, Condition::Equal, R1, same_second);
+        self.code.store(Size::Double, R3, 0, R0);
+        self.code.store_value(Size::Double, R3, 8, 0);
+        self.code.bind(same_second);
+        self.code.load(Size::Double, R1, R3, 8);
+        self.code.jump_if(R1, Condition::GreaterOrEqual, CAPTURES_A_SECOND, end);
+        self.code.add(R1, 1);
+        self.code.store(Size::Double, R3, 8, R1);
+        self.code.set_wide(R0, u64::from(log.program) << 32 | u64::from(OF_PACKET | name as u32));
+        self.code.store(Size::Double, R3, HEAD, R0);
+        self.length(R0);
+        self.code.store(Size::Double, R3, HEAD + 8, R0);
+        // The verifier has to know that it is something, and fits.
+        self.code.copy(R4, R0);
+        self.code.jump_if(R4, Condition::LessOrEqual, most, fits);
+        self.code.set(R4, most);
+        self.code.bind(fits);
+        self.code.jump_if(R4, Condition::Equal, 0, end);
+        self.code.store(Size::Double, R10, FOUND + 16, R4);
+        self.code.copy(R1, R6);
+        self.code.set(R2, 0);
+        self.code.add(R3, i32::from(HEAD) + 16);
+        self.code.call(Helper::SkbLoadBytes);
+        self.code.jump_if(R0, Condition::NotEqual, 0, end);
+        self.code.load_map(R1, &log.ring);
+        self.code.load(Size::Double, R2, R10, POINTER);
+        self.code.add(R2, i32::from(HEAD));
+        self.code.load(Size::Double, R3, R10, FOUND + 16);
+        self.code.add(R3, 16);
+        self.code.set(R4, 0);
+        self.code.call(Helper::RingBufferOutput);
+        self.code.bind(end);
     }
 
     /// Writes a record, if anybody reads it. One that finds the ring full is lost.

@@ -34,9 +34,14 @@ impl Lower<'_> {
             },
             Shape::Known(Known::Table(entries)) => {
                 self.punt_table();
-                // As the top level left it: from 1 on, without a gap.
                 let has = |number| entries.iter().any(|(key, _)| *key == Known::Integer(number));
-                Slot::integer((1..).find(|number| !has(*number)).unwrap_or(1) - 1)
+                let end = (1..).find(|number| !has(*number)).unwrap_or(1) - 1;
+                let is_behind = |key: &Known| matches!(key, Known::Integer(number) if *number > end);
+                if entries.iter().any(|(key, _)| is_behind(key)) {
+                    // Lua may take any entry before a gap for the last one (3.4.7).
+                    return self.refuse("the length of a table with gaps: it has no last entry");
+                }
+                Slot::integer(end)
             }
             Shape::Address(Kind::Mac) => Slot::integer(17),
             shape => {

@@ -162,6 +162,7 @@ impl Lower<'_> {
             Action::Load { bytes: bytes @ 1..=7, .. } => Some((0, (1 << (8 * bytes)) - 1)),
             Action::Length => Some((if matches!(self.link, Link::MadeUp(_)) { LINK } else { 0 }, 1 << 24)),
             Action::Compare(..) => Some((0, 1)),
+            Action::Tag => Some((0, (1 << 17) - 1)),
             Action::Random => Some((0, u32::MAX.into())),
             Action::Calculate(operation, left, right) => self.range_of(operation, left, right),
             _ => None,

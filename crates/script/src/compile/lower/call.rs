@@ -78,6 +78,7 @@ impl Lower<'_> {
             self.set(Key::Local(*parameter), arguments.next().unwrap_or_else(Slot::nil));
         }
         let line = self.line;
+        self.followed.insert(id);
         self.functions.push(Inlined { function: id, returns: Vec::new(), breaks: Vec::new() });
         self.block(&function.body);
         let ended = self.state.take();
@@ -120,11 +121,13 @@ impl Lower<'_> {
     /// A function of the library.
     fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
         match (name, arguments) {
-            ("nf.get_random" | "nf.log", _) if self.may_punt() => {
+            ("nf.get_random" | "nf.log" | "nf.capture" | "nf.mirror", _) if self.may_punt() => {
                 self.refuse(format!("'{name}' is Lua's in a script that hands over"))
             }
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
             ("nf.log", values) => self.log(values),
+            ("nf.capture", [packet, name]) => self.capture(packet, name),
+            ("nf.mirror", [packet, interface]) => self.mirror(packet, interface),
             ("math.min" | "math.max", [first, others @ ..]) => {
                 let mut best = self.integer(first.clone(), "an argument");
                 for other in others {
@@ -147,9 +150,14 @@ impl Lower<'_> {
             }
             Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
-            Shape::Text(_) | Shape::PacketText(..) if name == "lower" && arguments.is_empty() => {
+            Shape::Text(_) | Shape::PacketText(..)
+                if name == "lower"
+                    && arguments.is_empty()
+                    && self.top.of_strings(name) == Known::Library("string.lower".into()) =>
+            {
                 self.lower_case(object)
             }
+            Shape::Stream => self.stream_method(object, name, arguments),
             Shape::Flow(shared) => self.flow_method(shared, object, name, arguments),
             Shape::Known(Known::Shared(shared)) => self.shared_method(shared, name, arguments),
             shape => {

@@ -3,6 +3,7 @@
 use super::field::{address, numbers};
 use super::{Key, Lower, State};
 use crate::compile::ir::{Condition, Operand, Operation};
+use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::{Kind, Value};
 use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary};
@@ -104,7 +105,7 @@ impl Lower<'_> {
 
     /// `left == right`
     fn equality(&mut self, left: &Expression, right: &Expression) -> (Option<State>, Option<State>) {
-        let [one, other] = [self.expression(left), self.expression(right)];
+        let [one, other] = self.both(left, right);
         // `x == nil`
         for (slot, nil, expression) in [(&one, &other, left), (&other, &one, right)] {
             if nil.shape == Shape::Nil && matches!(slot.shape, Shape::Optional(_)) {
@@ -172,11 +173,30 @@ impl Lower<'_> {
                 self.refuse("two parts of the packet are compared");
                 Operand::Constant(0)
             }
-            (Shape::Flow(_), Shape::Flow(_)) => {
-                self.refuse("two flows are compared");
+            (Shape::Flow(_), Shape::Flow(_)) | (Shape::Stream, Shape::Stream) => {
+                let name = one.shape.name();
+                self.refuse(format!("{name} is compared with another"));
+                Operand::Constant(0)
+            }
+            // It may be equal to what looks different: a float to an integer, what has a metatable to anything.
+            (Shape::Known(Known::Other(_)), known) | (known, Shape::Known(Known::Other(_)))
+                if *known != Shape::Nil =>
+            {
+                let [one, other] = [&one.shape, &other.shape].map(Shape::name);
+                self.refuse(format!("{one} is compared with {other}"));
+                Operand::Constant(0)
+            }
+            (Shape::Known(known), shape) if one.shape == *shape && !is_one(known) => {
+                let name = known.name();
+                self.refuse(format!("{name} is compared with one that is the same or just like it"));
                 Operand::Constant(0)
             }
             (one, other) => i64::from(one == other).into(),
         }
     }
+}
+
+/// Whether there is one thing only that looks like this: of all others there may be several, and each is another to Lua.
+const fn is_one(known: &Known) -> bool {
+    matches!(known, Known::Library(_) | Known::Protocol(_))
 }

@@ -4,7 +4,7 @@ use super::{Key, Lower, Results, State};
 use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
-use crate::syntax::tree::{Binary, Expression, ExpressionKind, Unary, Variable};
+use crate::syntax::tree::{Binary, Expression, ExpressionKind, LocalId, Unary, Variable};
 
 impl Lower<'_> {
     /// An expression's value.
@@ -22,7 +22,7 @@ impl Lower<'_> {
             ExpressionKind::Function(function) => Slot::new(Shape::Known(Known::Function(*function)), []),
             ExpressionKind::Variable(variable) => self.variable(variable),
             ExpressionKind::Index(object, key) => {
-                let [object, key] = [self.expression(object), self.expression(key)];
+                let [object, key] = self.both(object, key);
                 self.line = expression.line;
                 self.index(object, key)
             }
@@ -72,11 +72,31 @@ impl Lower<'_> {
 
     /// Two integers.
     pub(super) fn operands(&mut self, left: &Expression, right: &Expression) -> [Operand; 2] {
-        [left, right].map(|operand| {
-            let slot = self.expression(operand);
-            self.line = operand.line;
-            self.integer(slot, "an operand")
-        })
+        let slots = self.both(left, right);
+        self.line = right.line;
+        slots.map(|slot| self.integer(slot, "an operand"))
+    }
+
+    /// Two values, of which Lua needs both at once.
+    pub(super) fn both(&mut self, left: &Expression, right: &Expression) -> [Slot; 2] {
+        let [early, right] = [left, right].map(|one| self.expression(one));
+        [self.late(left, early), right]
+    }
+
+    /// A value as it is after what came behind it: a local variable of the function itself is read where it is used, and
+    /// something called meanwhile may have assigned to it.
+    pub(super) fn late(&mut self, expression: &Expression, early: Slot) -> Slot {
+        match &*expression.kind {
+            ExpressionKind::Variable(Variable::Local(local)) if self.is_own(*local) => {
+                self.expression(expression)
+            }
+            _ => early,
+        }
+    }
+
+    fn is_own(&self, local: LocalId) -> bool {
+        let function = self.functions.last().map(|inlined| inlined.function);
+        Some(self.chunk.locals[local.0].function) == function
     }
 
     /// A condition as a value.
@@ -172,7 +192,13 @@ impl Lower<'_> {
                     return self
                         .refuse(format!("'{name}' of line {line} lasts from packet to packet: it is assigned to"));
                 }
-                Slot::known(self.top.local(*local))
+                match self.top.local(*local) {
+                    Some(known) => Slot::known(known),
+                    None => self.refuse(format!(
+                        "'{name}' of line {} is not in scope at the end of the file: what it is is not known",
+                        declared.line
+                    )),
+                }
             }
         }
     }

@@ -5,6 +5,7 @@ use super::write::Piece;
 use super::{Key, Lower};
 use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::known::Known;
+use crate::compile::matching;
 use crate::compile::slot::{Header, Shape, Slot};
 use crate::kind::Kind;
 use crate::protocol::{Access, Amount, Changes, Policy, Protocol, ProtocolId};
@@ -58,6 +59,14 @@ impl Lower<'_> {
                     self.refuse(format!("data: a protocol is wanted, not {name}"))
                 }
             },
+            (matching::TRANSPORT, protocols) if is_view && self.is_in_rule() => {
+                let number = |slot: &Slot| match slot.parts.first() {
+                    Some(Operand::Constant(number)) => Some(*number),
+                    _ => None,
+                };
+                let protocols: Vec<i64> = protocols.iter().filter_map(number).collect();
+                self.transport_of(object, &protocols)
+            }
             ("get", []) => self.get(object),
             ("set", [value]) => {
                 let value = self.unwrap(value.clone());
@@ -70,7 +79,11 @@ impl Lower<'_> {
                 Slot::nil()
             }
             ("flow", _) if is_view => self.flow(arguments),
+            ("stream", _) if is_view => self.stream(arguments),
             ("redirect", [name]) if is_view => self.redirect(name),
+            ("vlan_id", []) if is_view => self.vlan_id(object),
+            ("push_vlan", [id]) if is_view => self.push_vlan(object, id),
+            ("pop_vlan", []) if is_view => self.pop_vlan(object),
             ("grow", [at, count]) if is_view => self.resize(object, at, count, 1),
             ("shrink", [at, count]) if is_view => self.resize(object, at, count, -1),
             _ => {

@@ -35,7 +35,8 @@ impl Lower<'_> {
             return self.refuse(format!("flow: the file names more than {MAX_FLOW_FIELDS} fields"));
         }
         let count = names.len();
-        let shared = Arc::new(Shared { name, form: Form::Flows { shape, names }, persistent: false });
+        let shared =
+            Arc::new(Shared { name, form: Form::Flows { shape, names }, persistent: false, metric: None });
         let map = self.map(&shared, false);
         self.optional(|lower, absent| {
             let mut key = lower.flow_key(absent)?;
@@ -57,7 +58,7 @@ impl Lower<'_> {
     }
 
     /// The key of the packet's flow, and whether it goes from the greater end to the lesser.
-    fn flow_key(&mut self, absent: &mut super::view::Absent) -> Option<Vec<Operand>> {
+    pub(super) fn flow_key(&mut self, absent: &mut super::view::Absent) -> Option<Vec<Operand>> {
         let layout = self.layout();
         let [addresses, protocol, ports_at] = layout.get(FLOW..)?.try_into().ok()?;
         let header = layout[0];
@@ -120,7 +121,7 @@ impl Lower<'_> {
         Some(vec![first, low_high, low_low, high_high, high_low, reversed])
     }
 
-    fn set_all<const N: usize>(&mut self, keys: &[super::Key], values: [Operand; N]) {
+    pub(super) fn set_all<const N: usize>(&mut self, keys: &[super::Key], values: [Operand; N]) {
         for (key, value) in keys.iter().zip(values) {
             self.set(key.clone(), Slot::integer(value));
         }

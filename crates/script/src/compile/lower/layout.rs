@@ -244,7 +244,7 @@ impl Lower<'_> {
     }
 
     /// Two bytes in the packet, where it is known that they are there.
-    fn word(&mut self, from: Operand, offset: i64) -> Operand {
+    pub(super) fn word(&mut self, from: Operand, offset: i64) -> Operand {
         let offset = self.calculate(Operation::Add, from, offset);
         self.load(offset, 2)
     }
@@ -280,7 +280,7 @@ impl Lower<'_> {
     }
 
     /// Parts ways by whether a number is one of these.
-    fn any(&mut self, value: Operand, numbers: &[i64]) -> (Option<State>, Option<State>) {
+    pub(super) fn any(&mut self, value: Operand, numbers: &[i64]) -> (Option<State>, Option<State>) {
         let mut found = Vec::new();
         for number in numbers {
             let (this, others) = self.branch(Condition::Equal, value, Operand::Constant(*number));

@@ -1,10 +1,11 @@
-//! `nf.log`: which words are known, and which numbers are told.
+//! `nf.log`: which words are known, and which numbers are told; and `nf.capture`.
 
 use super::Lower;
 use crate::compile::ir::{Action, Operand};
 use crate::compile::logging::{Line, MOST_NUMBERS, Part};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
+use crate::pcap::capture_name;
 
 impl Lower<'_> {
     pub(super) fn log(&mut self, values: &[Slot]) -> Slot {
@@ -44,6 +45,29 @@ impl Lower<'_> {
             self.program.lines.push(Line(parts));
             self.emit(Action::Log { line: self.program.lines.len() - 1, numbers });
         }
+        Slot::nil()
+    }
+
+    /// The packet goes into a capture, whose name is known.
+    pub(super) fn capture(&mut self, packet: &Slot, name: &Slot) -> Slot {
+        let is_whole = matches!(&packet.shape, Shape::View(header) if header.is_whole());
+        let (true, Shape::Text(name)) = (is_whole, &name.shape) else {
+            return self
+                .refuse("a capture takes the packet, as the function gets it, and a name that is known");
+        };
+        let name = String::from_utf8_lossy(name).into_owned();
+        if let Err(error) = capture_name(&name) {
+            return self.refuse(error.to_string());
+        }
+        if !self.may_capture {
+            return self.refuse("packets are captured in the kernel at interfaces only, and not at XDP");
+        }
+        let captures = &mut self.program.captures;
+        let place = captures.iter().position(|known| *known == name).unwrap_or_else(|| {
+            captures.push(name);
+            captures.len() - 1
+        });
+        self.emit(Action::Capture { name: place });
         Slot::nil()
     }
 

@@ -13,18 +13,22 @@ mod flow_table;
 mod layout;
 mod linear;
 mod log;
+mod mirror;
 mod punt;
 mod redirect;
 mod repeat;
 mod resize;
 mod statement;
+mod stream;
 mod table;
 mod text;
+mod transport;
 mod union;
 mod view;
+mod vlan;
 mod write;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -83,13 +87,19 @@ pub(super) fn lower(
         comparisons: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
+        may_capture: matches!(attach_type, AttachType::Interface { .. }),
+        may_mirror: *attach_type == AttachType::Interface { has_link: true },
         punts: may_punt.then(Vec::new),
+        reads: Vec::new(),
+        followed: BTreeSet::new(),
     };
     if attach_type.has_link() {
         lower.packet(function);
     } else {
         lower.packet_without_link(function);
     }
+    let changed = lower.may_have_changed();
+    lower.refusals.extend(changed);
     let mut punts = lower.punts.unwrap_or_default();
     for list in [&mut lower.refusals, &mut punts] {
         list.sort();
@@ -210,8 +220,16 @@ struct Lower<'a> {
     /// Shapes that have a number of their own.
     tags: Vec<Shape>,
     refusals: Vec<Refusal>,
+    /// Whether a packet can be copied as a whole there.
+    may_capture: bool,
+    /// Whether a copy can be sent there.
+    may_mirror: bool,
     /// Where packets are punted, and why; None: nowhere, what cannot be compiled is refused.
     punts: Option<Vec<Refusal>>,
+    /// What is read of the top level, and whether that is a table.
+    reads: Vec<(bool, Refusal)>,
+    /// Functions that it comes to.
+    followed: BTreeSet<FunctionId>,
 }
 
 impl Lower<'_> {

@@ -4,8 +4,9 @@
 use super::{Key, Lower, State};
 use crate::compile::known::Known;
 use crate::compile::matching;
+use crate::compile::refusal::Refusal;
 use crate::compile::slot::Slot;
-use crate::syntax::tree::Variable;
+use crate::syntax::tree::{FunctionId, Variable};
 use crate::vm::Verdict;
 
 impl Lower<'_> {
@@ -17,16 +18,18 @@ impl Lower<'_> {
     /// A table of the library or its like: it is in one tier only, that which punts none. Sets of prefixes that a
     /// rule is about are nobody's to change.
     pub(super) fn punt_shared(&mut self, name: &str) {
-        let in_rule = self
-            .functions
-            .last()
-            .is_some_and(|inlined| self.chunk.functions[inlined.function.0].name == matching::NAME);
-        if self.may_punt() && !in_rule {
+        if self.may_punt() && !self.is_in_rule() {
             let what = if name.is_empty() { "flows".to_owned() } else { format!("'{name}'") };
             self.refuse(format!(
                 "{what}: tables, counters, prefixes and flows are Lua's in a script that hands over"
             ));
         }
+    }
+
+    /// Whether it is a rule that asks, and not the script.
+    pub(super) fn is_in_rule(&self) -> bool {
+        let inlined = self.functions.last();
+        inlined.is_some_and(|inlined| self.chunk.functions[inlined.function.0].name == matching::NAME)
     }
 
     /// A variable that is assigned to: what lasts from packet to packet lasts in Lua. A local variable lasts if no statement
@@ -45,12 +48,22 @@ impl Lower<'_> {
 
     /// What a global variable has, unless a function could give it something else without an assignment that is seen.
     pub(super) fn punt_global(&mut self, name: &str, known: Known) -> Slot {
-        let is_fixed =
-            matches!(known, Known::Function(_) | Known::Library(_) | Known::Protocol(_) | Known::Shared(_))
-                || Verdict::ALL.iter().any(|verdict| verdict.name() == name);
+        let is_fixed = matches!(
+            known,
+            Known::Function(_)
+                | Known::Library(_)
+                | Known::Protocol(_)
+                | Known::Shared(_)
+                | Known::Streams(_)
+        ) || Verdict::ALL.iter().any(|verdict| verdict.name() == name);
         match self.unsettled() {
             Some(line) if !is_fixed => self.refuse(format!("'{name}' may change: see line {line}")),
-            _ => Slot::known(known),
+            _ => {
+                if !is_fixed {
+                    self.note_read(false, &format!("'{name}'"));
+                }
+                Slot::known(known)
+            }
         }
     }
 
@@ -59,6 +72,30 @@ impl Lower<'_> {
         if let Some(line) = self.unsettled() {
             self.refuse(format!("the table may change: see line {line}"));
         }
+        self.note_read(true, "the table");
+    }
+
+    /// Notes what is read of the top level by a function that is compiled as a whole.
+    fn note_read(&mut self, is_table: bool, what: &str) {
+        if !self.may_punt() && self.state.is_some() {
+            self.reads.push((is_table, Refusal { line: self.line, reason: what.to_owned() }));
+        }
+    }
+
+    /// What was read and may change nevertheless: by functions that were not followed, and so are Lua's if they run.
+    pub(super) fn may_have_changed(&self) -> Vec<Refusal> {
+        let others = || {
+            let all = self.chunk.functions.iter().enumerate();
+            all.filter(|(at, function)| function.may_run && !self.followed.contains(&FunctionId(*at)))
+                .map(|(_, function)| function)
+        };
+        let entries = others().find_map(|function| function.unsettles);
+        let variables = others().find_map(|function| function.reaches);
+        let reads = self.reads.iter().filter_map(|(is_table, Refusal { line, reason })| {
+            let by = if *is_table { entries } else { variables }?;
+            Some(Refusal { line: *line, reason: format!("{reason} may change: see line {by}") })
+        });
+        reads.collect()
     }
 
     fn unsettled(&self) -> Option<u32> {

@@ -35,6 +35,13 @@ impl Lower<'_> {
         if turns > MOST_TURNS {
             return self.too_many_turns();
         }
+        // Lua counts turns, so its variable never goes beyond the last integer (3.3.5); a sum would begin anew behind it.
+        let last = i128::from(if step > 0 { most } else { least }) + (turns - 1) * i128::from(step);
+        let next = i128::from(if step > 0 { high } else { low }) + i128::from(step);
+        if [last, next].iter().all(|number| i64::try_from(*number).is_err()) {
+            self.refuse("the variable of the loop may come to the end of the integers");
+            return;
+        }
         let mut left = Vec::new();
         self.functions.last_mut().expect("loops are in functions").breaks.push(Vec::new());
         for turn in 0..turns as i64 {

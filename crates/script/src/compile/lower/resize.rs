@@ -35,7 +35,7 @@ impl Lower<'_> {
     }
 
     /// Ends what is known of places: views are gone but that of the whole packet.
-    fn has_resized(&mut self, length: Operand) {
+    pub(super) fn has_resized(&mut self, length: Operand) {
         self.has_written();
         let since = Resized(self.writes);
         if let Some(state) = &mut self.state {

@@ -3,7 +3,7 @@
 use super::write::Piece;
 use super::{Key, Lower};
 use crate::compile::slot::{Shape, Slot};
-use crate::syntax::tree::{Block, Expression, Statement, StatementKind, Target};
+use crate::syntax::tree::{Block, Expression, ExpressionKind, Statement, StatementKind, Target};
 
 impl Lower<'_> {
     /// Follows statements, as far as something leads to them.
@@ -74,20 +74,33 @@ impl Lower<'_> {
     }
 
     fn assign(&mut self, targets: &[Target], values: &[Expression]) {
-        // Lua leaves open in which order; objects and keys go first.
-        let places: Vec<_> = targets
-            .iter()
-            .map(|target| match target {
+        // Objects and keys go first. Lua leaves open in which order values are assigned; ours begins with the last.
+        let mut places = Vec::new();
+        for target in targets {
+            places.push(match target {
                 Target::Variable(variable) => {
                     self.punt_assigned(variable);
                     Err(Key::from(variable))
                 }
                 Target::Index(object, key) => Ok((self.expression(object), self.expression(key))),
-            })
-            .collect();
-        let mut values = self.values(values).into_iter();
-        for place in places {
-            let value = values.next().unwrap_or_else(Slot::nil);
+            });
+        }
+        let mut values = self.values(values);
+        values.resize_with(places.len(), Slot::nil);
+        for (number, (place, target)) in places.iter_mut().zip(targets).enumerate() {
+            let (Ok((object, key)), Target::Index(of, at)) = (place, target) else { continue };
+            for (slot, expression) in [(object, of), (key, at)] {
+                // One that is assigned to with it is as it was before.
+                let is_target = |target: &Target| match (target, &*expression.kind) {
+                    (Target::Variable(assigned), ExpressionKind::Variable(variable)) => assigned == variable,
+                    _ => false,
+                };
+                if !targets[number..].iter().any(is_target) {
+                    *slot = self.late(expression, slot.clone());
+                }
+            }
+        }
+        for (place, value) in places.into_iter().zip(values).rev() {
             match place {
                 Err(_) if self.is_made_here(&value.shape) => {
                     self.refuse("a function that is made for each packet is assigned: say 'local function'");

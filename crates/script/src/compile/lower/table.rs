@@ -1,4 +1,4 @@
-//! Tables, counters and sets of prefixes: maps of the kernel.
+//! Tables, counters, histograms and sets of prefixes: maps of the kernel.
 
 use std::sync::Arc;
 
@@ -47,9 +47,13 @@ impl Lower<'_> {
                     ("add", _) => 1.into(),
                     _ => 0.into(),
                 };
+                if shared.metric.is_some() {
+                    self.fail_if(Condition::Less, amount, 0, Failure::Negative);
+                }
                 let map = self.map(shared, false);
-                Slot::integer(self.emit(Action::Count { map, amount }))
+                Slot::integer(self.emit(Action::Count { map, place: 0.into(), amount }))
             }
+            (Form::Histogram { bounds }, "observe", [value]) => self.observe(shared, bounds, value.clone()),
             (Form::Prefixes { .. }, "find", [looked_for]) => self.find(shared, looked_for),
             _ => self.refuse(format!("'{name}' of '{}' is not there in the kernel", shared.name)),
         }
@@ -146,6 +150,21 @@ impl Lower<'_> {
         ends.extend(self.state.take());
         self.join(ends);
         self.take(&result)
+    }
+
+    /// Counts a value in its bucket: the first one whose end is not less.
+    fn observe(&mut self, shared: &Arc<Shared>, bounds: &[i64], value: Slot) -> Slot {
+        let value = self.integer(value, "what is observed");
+        self.fail_if(Condition::Less, value, 0, Failure::Negative);
+        let map = self.map(shared, false);
+        let mut place = Operand::Constant(1);
+        for bound in bounds {
+            let is_above = self.compare(Condition::Less, *bound, value);
+            place = self.calculate(Operation::Add, place, is_above);
+        }
+        self.emit(Action::Count { map, place, amount: 1.into() });
+        self.emit(Action::Count { map, place: 0.into(), amount: value });
+        Slot::nil()
     }
 
     /// The value of the longest prefix that holds an address.
@@ -266,6 +285,11 @@ impl Lower<'_> {
     /// The number of a map in the program.
     pub(super) fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
         self.punt_shared(&shared.name);
+        self.map_of(shared, is_ipv6)
+    }
+
+    /// The same, whichever tier has what is in it.
+    pub(super) fn map_of(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
         if self.state.is_none() {
             return 0;
         }

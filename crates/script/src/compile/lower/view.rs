@@ -172,7 +172,12 @@ impl<'a> Lower<'a> {
     }
 
     /// Where the payload is.
-    fn payload(&mut self, view: &Slot, parent: &Protocol, absent: &mut Absent) -> Option<[Operand; 2]> {
+    pub(super) fn payload(
+        &mut self,
+        view: &Slot,
+        parent: &Protocol,
+        absent: &mut Absent,
+    ) -> Option<[Operand; 2]> {
         let Shape::View(header) = view.shape else { return None };
         match parent.payload {
             Some(payload) => {
@@ -340,7 +345,7 @@ impl<'a> Lower<'a> {
     }
 
     /// Parts ways by whether a number is one of these.
-    fn one_of(&mut self, value: Operand, values: &[u64]) -> (Option<State>, Option<State>) {
+    pub(super) fn one_of(&mut self, value: Operand, values: &[u64]) -> (Option<State>, Option<State>) {
         let mut found = Vec::new();
         for wanted in values {
             let (this, others) =

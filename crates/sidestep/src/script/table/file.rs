@@ -212,6 +212,7 @@ mod tests {
             expires_ms: None,
             evicts: false,
             persistent: false,
+            buckets: Vec::new(),
             scripts: vec![1],
             tier: Tier::User,
         }

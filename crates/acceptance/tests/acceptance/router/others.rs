@@ -1,0 +1,88 @@
+//! A second gateway, one that cannot start, and somebody who changes rules: what is in force stays in force.
+
+use lab::edited::Edited;
+use lab::patience::wait_until;
+
+use super::HOME;
+use super::scene::{INTERNET, RouterScene};
+
+#[test]
+fn a_second_gateway_changes_nothing_whatever_its_socket_is() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    scene.start(&HOME);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let running = scene.kernel();
+    scene.write("second.toml", &HOME.edited("subnet    = 1", "subnet    = 9"));
+    let second = ["up", "second.toml", "--state-dir", "second"];
+    for socket in [&[][..], &["--socket", "second.sock"]] {
+        let output = scene.sidestep(&[&second, socket].concat());
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains("has only one gateway"), "{said}");
+        assert_eq!(scene.kernel(), running, "{socket:?}");
+    }
+    // One that was killed is no other.
+    scene.kill();
+    scene.start_again();
+    wait_until("the same again", || scene.kernel() == running);
+}
+
+#[test]
+fn rules_that_somebody_takes_away_are_back() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    let ipv4 = HOME
+        .edited("subnet    = 1 ", "ipv4 = \"192.168.1.1/24\"\nsubnet    = 1 ")
+        .edited("delegation = 56 ", "delegation = 56\nmasquerade = true\nipv4_router = \"192.0.2.1\"");
+    scene.start(&ipv4);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // In any order of chains, and without what sets have: hosts come and go.
+    let rules = |scene: &RouterScene| scene.run("gw", &["sh", "-c", "nft -s -t list ruleset | sort"]);
+    let before = rules(&scene);
+    let flushes_some = "flush chain inet sidestep-firewall forward\nflush table ip sidestep-nat\nflush table ip6 sidestep-neighbors\n";
+    for takes_away in [flushes_some, "flush table inet sidestep-firewall\n"] {
+        scene.node("gw").nft(takes_away).expect("nft");
+        assert_ne!(rules(&scene), before, "{takes_away}");
+        wait_until(takes_away, || rules(&scene) == before);
+    }
+    // A rule that an operator adds is no loss.
+    scene.node("gw").nft("insert rule inet sidestep-firewall forward counter\n").expect("nft");
+    let (more, times) = (rules(&scene), scene.log().matches("was restored").count());
+    scene.node("gw").nft("flush table ip sidestep-nat\n").expect("nft");
+    wait_until("it is looked", || scene.log().matches("was restored").count() > times);
+    assert_eq!(rules(&scene), more);
+}
+
+#[test]
+fn a_start_that_fails_leaves_the_firewall_that_it_found() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    scene.start(&HOME);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.kill();
+    let crashed = scene.kernel();
+    let fails = |scene: &RouterScene, says: &str| {
+        let output = scene.sidestep(&["up", "gw.toml", "--state-dir", "state"]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(says), "{said}");
+    };
+    // What can be seen before is: nothing is touched.
+    scene.write("gw.toml", &HOME.edited("\"wan0\"", "\"wan9\""));
+    fails(&scene, "there is no interface wan9");
+    assert_eq!(scene.kernel(), crashed);
+
+    // Somebody else's route is in the way. What was begun is taken back, but nobody gets in.
+    scene.run("gw", &["ip", "-6", "route", "add", "2001:db8:5::/48", "dev", "lan", "metric", "512"]);
+    scene.write("gw.toml", &format!("{}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n", *HOME));
+    let forwards = |scene: &RouterScene| scene.run("gw", &["sysctl", "-n", "net.ipv6.conf.all.forwarding"]);
+    let table =
+        |scene: &RouterScene| scene.run("gw", &["nft", "-s", "list", "table", "inet", "sidestep-firewall"]);
+    let guarded = table(&scene);
+    for _ in 0..2 {
+        fails(&scene, "2001:db8:5::/48");
+        assert_eq!((forwards(&scene).trim(), table(&scene)), ("0", guarded.clone()));
+    }
+
+    // The next one finds it, and takes it back at its end.
+    scene.start(&HOME);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    scene.stop();
+    assert!(!scene.kernel().contains("sidestep"), "{}", scene.kernel());
+}

@@ -1,0 +1,155 @@
+//! VLAN tags that scripts read, take and put, at a router whose client speaks from within a VLAN. No kernel device for VLANs is
+//! needed: a packet socket sends and receives the tagged frames.
+
+use std::time::{Duration, Instant};
+
+use linux::netlink::Netlink;
+use linux::packet::{PacketOptions, PacketSocket};
+use wire::checksum::Sum;
+
+use super::scene::{CLIENT, ROUTER, ScriptScene, example_path};
+
+/// The client's interface, for frames with tags.
+struct Trunk {
+    socket: PacketSocket,
+    client: [u8; 6],
+    router: [u8; 6],
+}
+
+impl Trunk {
+    fn new(scene: &ScriptScene) -> Self {
+        let link = |name: &str| {
+            let link = Netlink::open().and_then(|mut netlink| netlink.link_by_name(name));
+            link.expect("links").expect("an interface")
+        };
+        let router = ScriptScene::within(&scene.router, || link("lan")).mac.expect("an address").0;
+        let (socket, client) = ScriptScene::within(&scene.client, || {
+            let link = link("eth0");
+            let socket = PacketSocket::open(link.index, &PacketOptions::default()).expect("a socket");
+            (socket, link.mac.expect("an address").0)
+        });
+        Self { socket, client, router }
+    }
+
+    /// Sends an echo request to the router in a frame with these tags.
+    fn ping(&self, tags: &[u8], number: u16) {
+        let address = |text: &str| text.parse::<std::net::Ipv6Addr>().expect("an address").octets();
+        let [id, sequence] = [[0x51, 0xde], number.to_be_bytes()];
+        let mut message = [&[128, 0, 0, 0][..], &id, &sequence, b"tagged"].concat();
+        let pseudo =
+            [&address(CLIENT)[..], &address(ROUTER), &[0, 0, 0, message.len() as u8, 0, 0, 0, 58], &message];
+        let checksum = Sum::of(&pseudo.concat()).checksum();
+        message[2..4].copy_from_slice(&checksum.to_be_bytes());
+        let header =
+            [&[0x60, 0, 0, 0, 0, message.len() as u8, 58, 64][..], &address(CLIENT), &address(ROUTER)];
+        let link = [&self.router[..], &self.client, tags, &[0x86, 0xdd]];
+        let frame = [link.concat(), header.concat(), message].concat();
+        assert!(self.socket.send(&frame).expect("it is sent"));
+    }
+
+    /// Whether the request of this number is answered.
+    fn is_answered(&self, number: u16, patience: Duration) -> bool {
+        let mut buffer = [0; 2000];
+        let deadline = Instant::now() + patience;
+        while Instant::now() < deadline {
+            match self.socket.recv(&mut buffer).expect("frames") {
+                // Behind the link header, from which the kernel has taken the tag if there was one.
+                Some(length) if length >= 62 && buffer[54] == 129 => {
+                    if buffer[60..62] == number.to_be_bytes() {
+                        return true;
+                    }
+                }
+                Some(_) => {}
+                None => std::thread::sleep(Duration::from_millis(5)),
+            }
+        }
+        false
+    }
+}
+
+#[test]
+fn a_vlan_is_taken_off_and_others_do_not_come_in() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let trunk = Trunk::new(&scene);
+    let file = example_path("vlan_access.lua");
+    let (short, long) = (Duration::from_millis(300), Duration::from_secs(10));
+    // The router has no device for the VLAN.
+    trunk.ping(&[0x81, 0, 0, 7], 1);
+    assert!(!trunk.is_answered(1, short));
+    scene.load(&file, "--hook ingress --dev lan --function strip --tier", &["kernel"]);
+    trunk.ping(&[0x81, 0, 0x60, 7], 2);
+    assert!(trunk.is_answered(2, long), "{}", scene.sidestep(&["list"]));
+    trunk.ping(&[0x81, 0, 0, 8], 3);
+    trunk.ping(&[], 4);
+    assert!(!trunk.is_answered(3, short) && !trunk.is_answered(4, short));
+    scene.has_served(&["kernel"]);
+    let refusal = scene.refusal(&[
+        "load",
+        &file,
+        "--hook",
+        "ingress",
+        "--dev",
+        "lan",
+        "--function",
+        "strip",
+        "--tier",
+        "user",
+    ]);
+    assert!(
+        refusal.contains("'vlan_id': Lua gets packets without their link header and VLAN tag"),
+        "{refusal}"
+    );
+    scene.sidestep(&["unload", &file]);
+    trunk.ping(&[0x81, 0, 0, 7], 5);
+    assert!(!trunk.is_answered(5, short));
+}
+
+#[test]
+fn what_leaves_gets_a_tag_that_the_other_end_sees() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let trunk = Trunk::new(&scene);
+    let seen = "add table netdev tags\nadd counter netdev tags seven\nadd counter netdev tags others\n\
+                add chain netdev tags c { type filter hook ingress device eth0 priority 0; }\n\
+                add rule netdev tags c vlan id 7 counter name seven\n\
+                add rule netdev tags c vlan id != 7 counter name others\n";
+    scene.client.nft(seen).expect("counters");
+    let counts = || -> Vec<u64> {
+        let (_, text) = scene.run(&scene.client, &["nft", "list", "counters", "table", "netdev", "tags"]);
+        text.split("packets ").skip(1).filter_map(|text| text.split(' ').next()?.parse().ok()).collect()
+    };
+    let file = example_path("vlan_access.lua");
+    for function in ["strip", "tag"] {
+        let hook = if function == "strip" { "ingress" } else { "egress" };
+        scene.load(&file, &format!("--hook {hook} --dev lan --function {function} --tier"), &["kernel"]);
+    }
+    let deadline = Instant::now() + Duration::from_secs(10);
+    let mut number = 10;
+    while counts()[0] == 0 && Instant::now() < deadline {
+        trunk.ping(&[0x81, 0, 0, 7], number);
+        trunk.is_answered(number, Duration::from_millis(300));
+        number += 1;
+    }
+    let counted = counts();
+    assert!(counted[0] > 0 && counted[1] == 0, "{counted:?}: {}", scene.sidestep(&["list"]));
+    scene.has_served(&["kernel"]);
+    scene.sidestep(&["unload", &file]);
+}
+
+/// Frames of a trunk are counted by the tag that the kernel has taken out of them.
+#[test]
+fn vlans_are_counted_by_their_tags() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let trunk = Trunk::new(&scene);
+    let file = example_path("vlans_counted.lua");
+    scene.load(&file, "--hook ingress --dev lan --tier", &["kernel"]);
+    for number in 0..3 {
+        trunk.ping(&[0x81, 0, 0, 7], number);
+    }
+    let count = || scene.try_sidestep(&["table", "get", "vlan frames", "7"]).stdout;
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while count() != b"3\n" && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(String::from_utf8_lossy(&count()), "3\n");
+    scene.sidestep(&["unload", &file]);
+}

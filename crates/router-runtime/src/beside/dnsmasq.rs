@@ -1,0 +1,391 @@
+//! One dnsmasq for each network whose hosts ask the gateway for addresses or names: [`router::hosts`] says what it is told.
+//!
+//! Its configuration and the servers that it asks are two files in a folder beside the journal, which it reads; its leases
+//! are in a file in the state directory, so that they outlive it. A changed configuration is another process, which takes
+//! milliseconds; other servers are read by the one that runs.
+
+use std::collections::BTreeSet;
+use std::fs::OpenOptions;
+use std::io;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use control::router_status as status;
+use linux::netlink::Link;
+use linux::process::{Capability, find_program};
+use router::firewall::Policy;
+use router::hosts::lease::leases;
+use router::hosts::{Upstream, dnsmasq};
+use router::plan::Address;
+use router::site::{Network, Site};
+use tracing::warn;
+
+use super::program::{Description, Program};
+use crate::error::Error;
+
+/// The program, and Debian's package of it without a service of its own.
+const PROGRAM: &str = "dnsmasq";
+const PACKAGE: &str = "dnsmasq-base";
+const DNS: u16 = 53;
+const DHCP: u16 = 67;
+/// Answers to hosts that have no address yet go past neighbor discovery (NET_ADMIN); addresses are pinged before they are leased
+/// (NET_RAW).
+const FOR_ADDRESSES: &[Capability] =
+    &[Capability::CAP_NET_ADMIN, Capability::CAP_NET_RAW, Capability::CAP_NET_BIND_SERVICE];
+const FOR_NAMES: &[Capability] = &[Capability::CAP_NET_BIND_SERVICE];
+/// Where a DHCP client for IPv4 says which servers its provider has.
+const RESOLVER: &str = "/etc/resolv.conf";
+const CONFIGURATION: &str = "dnsmasq.conf";
+const SERVERS: &str = "servers.conf";
+
+/// All that run.
+pub(crate) struct Dnsmasqs {
+    /// What they read is here, a folder for each network.
+    folder: PathBuf,
+    /// What names of files with leases begin with.
+    leases: PathBuf,
+    running: Vec<Running>,
+}
+
+struct Running {
+    network: String,
+    configuration: String,
+    servers: String,
+    program: Program,
+}
+
+/// What they depend on beside the configuration.
+pub(crate) struct Surroundings<'a> {
+    pub(crate) policy: Option<&'a Policy>,
+    pub(crate) links: &'a [Link],
+    /// The gateway's own.
+    pub(crate) addresses: &'a [Address],
+    /// Servers that working uplinks announce, each with the uplink's interface.
+    pub(crate) announced: Vec<(Ipv6Addr, &'a str)>,
+}
+
+impl Dnsmasqs {
+    /// `journal` and `state` are the gateway's own files.
+    pub(crate) fn new(journal: &Path, state: &Path) -> Self {
+        let folder = journal.with_extension("dnsmasq");
+        // What a crash has left.
+        let _ = std::fs::remove_dir_all(&folder);
+        Dnsmasqs { folder, leases: state.with_extension(""), running: Vec::new() }
+    }
+
+    /// Has those run that the site wants, told what it says. What cannot be done is returned.
+    pub(crate) fn follow(&mut self, site: &Site, around: &Surroundings<'_>) -> Vec<String> {
+        let mut problems = Vec::new();
+        let own: BTreeSet<IpAddr> = around.addresses.iter().map(|address| address.address.addr()).collect();
+        let upstream = upstream(site, around, &own);
+        if upstream.is_empty() && site.networks.iter().any(|network| network.resolves) {
+            problems.push(format!(
+                "names elsewhere cannot be resolved: no uplink announces a DNS server and {RESOLVER} has none: name one with \
+                 `upstream` in [dns]"
+            ));
+        }
+        let servers = dnsmasq::servers(&upstream);
+        let index = |network: &Network| {
+            around.links.iter().find(|link| link.name == network.interface && link.up).map(|link| link.index)
+        };
+        // Without its interface it would listen nowhere.
+        let wanted: Vec<(&Network, String)> = site
+            .networks
+            .iter()
+            .filter(|network| network.has_server())
+            .filter_map(|network| {
+                let others: Vec<_> = site.known_to(network, around.policy).collect();
+                Some((network, dnsmasq::configuration(site, network, &others, index(network)?)))
+            })
+            .collect();
+        let is_wanted = |running: &Running| {
+            wanted
+                .iter()
+                .any(|(network, text)| network.name == running.network && *text == running.configuration)
+        };
+        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.running).into_iter().partition(is_wanted);
+        self.running = stay;
+        for gone in go {
+            self.end(gone);
+        }
+        for running in &mut self.running {
+            if running.servers == servers {
+                continue;
+            }
+            match linux::file::replace(&self.folder.join(&running.network).join(SERVERS), servers.as_bytes())
+            {
+                Ok(_) => {
+                    running.servers.clone_from(&servers);
+                    running.program.reread();
+                }
+                Err(error) => problems.push(format!("network {:?}: {PROGRAM}: {error}", running.network)),
+            }
+        }
+        for (network, configuration) in wanted {
+            if self.running.iter().any(|running| running.network == network.name) {
+                continue;
+            }
+            match self.start(network, configuration, servers.clone(), around.addresses) {
+                Ok(running) => self.running.push(running),
+                Err(error) => {
+                    problems
+                        .push(format!("network {:?}: {PROGRAM} cannot be started: {error}", network.name));
+                }
+            }
+        }
+        problems.extend(self.running.iter().filter_map(|running| {
+            let why = running.program.state().why?;
+            Some(format!("network {:?}: hosts get no answers from {PROGRAM}: {why}", running.network))
+        }));
+        problems.extend(site.networks.iter().filter_map(|network| self.is_full(network)));
+        problems
+    }
+
+    fn start(
+        &self,
+        network: &Network,
+        configuration: String,
+        servers: String,
+        addresses: &[Address],
+    ) -> io::Result<Running> {
+        let not_found = || io::Error::other(format!("it is not installed (`apt install {PACKAGE}`)"));
+        let path = find_program(PROGRAM).ok_or_else(not_found)?;
+        let folder = self.folder.join(&network.name);
+        linux::file::replace(&folder.join(CONFIGURATION), configuration.as_bytes())?;
+        linux::file::replace(&folder.join(SERVERS), servers.as_bytes())?;
+        let leases = self.leases_of(&network.name);
+        if let Some(folder) = leases.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        // There before it starts, so that this file alone is what it may write.
+        OpenOptions::new().append(true).create(true).mode(0o600).open(&leases)?;
+        let argument = |name: &str, path: &Path| {
+            let mut argument = std::ffi::OsString::from(format!("--{name}="));
+            argument.push(path);
+            argument
+        };
+        let mut arguments =
+            vec!["--keep-in-foreground".into(), argument("conf-file", &folder.join(CONFIGURATION))];
+        if network.resolves {
+            arguments.push(argument("servers-file", &folder.join(SERVERS)));
+        }
+        if network.dhcp.is_some() {
+            arguments.push(argument("dhcp-leasefile", &leases));
+        }
+        let here = addresses.iter().filter(|address| address.interface == network.interface);
+        let here: Vec<IpAddr> = here.map(|address| address.address.addr()).collect();
+        let (interface, leases_addresses, resolves) =
+            (network.interface.clone(), network.dhcp.is_some(), network.resolves);
+        let obstacle = move || {
+            let taken = |port: u16, at: String| {
+                format!(
+                    "port {port} at {at} is taken by another program (`ss -lntup 'sport = {port}'` names it)"
+                )
+            };
+            let dns = here.iter().find(|address| resolves && linux::port::is_taken(**address, DNS));
+            let dhcp = leases_addresses && linux::port::is_taken_at(&interface, DHCP);
+            dns.map(|address| taken(DNS, address.to_string()))
+                .or_else(|| dhcp.then(|| taken(DHCP, interface.clone())))
+        };
+        let program = Program::start(Description {
+            name: format!("{PROGRAM} of network {:?}", network.name),
+            path,
+            arguments,
+            readable: vec![folder],
+            writable: vec![leases],
+            capabilities: if network.dhcp.is_some() { FOR_ADDRESSES } else { FOR_NAMES },
+            obstacle: Box::new(obstacle),
+        })?;
+        Ok(Running { network: network.name.clone(), configuration, servers, program })
+    }
+
+    fn end(&self, running: Running) {
+        let folder = self.folder.join(&running.network);
+        drop(running);
+        if let Err(error) = std::fs::remove_dir_all(&folder) {
+            warn!("{}: {error}", folder.display());
+        }
+    }
+
+    /// Ends all of them.
+    pub(crate) fn end_all(&mut self) {
+        for running in std::mem::take(&mut self.running) {
+            self.end(running);
+        }
+        // Not there, if there was none.
+        let _ = std::fs::remove_dir(&self.folder);
+    }
+
+    fn leases_of(&self, network: &str) -> PathBuf {
+        let mut path = self.leases.clone().into_os_string();
+        path.push(format!("-{network}.leases"));
+        path.into()
+    }
+
+    /// What a network's dnsmasq is, and its leases; None where the gateway has none there.
+    pub(crate) fn status(&self, site: &Site, network: &Network) -> Option<status::Dnsmasq> {
+        if !network.has_server() {
+            return None;
+        }
+        let running = self.running.iter().find(|running| running.network == network.name);
+        let state = running.map(|running| running.program.state()).unwrap_or_default();
+        let no_link = running.is_none().then(|| format!("{} is not up", network.interface));
+        let domain = site.domain_of(network);
+        let fixed = network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts);
+        let fixed: BTreeSet<_> = fixed.map(|host| host.address).collect();
+        let now = now();
+        let lease = |lease: router::hosts::lease::Lease| status::Lease {
+            address: lease.address,
+            mac: lease.mac,
+            name: lease.name.map(|name| match &domain {
+                Some(domain) => format!("{name}.{domain}"),
+                None => name,
+            }),
+            fixed: fixed.contains(&lease.address),
+            seconds: lease.expires.map(|expires| expires.saturating_sub(now)),
+        };
+        Some(status::Dnsmasq {
+            runs: state.id.is_some(),
+            why: state.why.or(no_link),
+            restarts: state.restarts,
+            range: network.dhcp.as_ref().map(|dhcp| format!("{}-{}", dhcp.first, dhcp.last)),
+            addresses: network.dhcp.as_ref().map(|dhcp| u64::from(dhcp.size())),
+            domain: domain.clone(),
+            leases: self.leases(network).into_iter().map(lease).collect(),
+        })
+    }
+
+    fn leases(&self, network: &Network) -> Vec<router::hosts::lease::Lease> {
+        if network.dhcp.is_none() {
+            return Vec::new();
+        }
+        let text = std::fs::read(self.leases_of(&network.name)).unwrap_or_default();
+        leases(&String::from_utf8_lossy(&text), now())
+    }
+
+    /// The addresses of names of hosts that have a lease, as hosts of each network are told them.
+    pub(crate) fn named(&self, site: &Site, name: &str) -> Option<IpAddr> {
+        let fixed = site.fixed_hosts().map(|(network, host)| (network, host.name.clone(), host.address));
+        let leased = site.networks.iter().flat_map(|network| {
+            let leases = self.leases(network).into_iter();
+            leases.filter_map(move |lease| Some((network, lease.name?, lease.address)))
+        });
+        let is_meant = |network: &Network, host: &str| {
+            let domain = site.domain_of(network);
+            host.eq_ignore_ascii_case(name)
+                || domain.is_some_and(|domain| format!("{host}.{domain}").eq_ignore_ascii_case(name))
+        };
+        let mut all = fixed.chain(leased);
+        all.find(|(network, host, _)| is_meant(network, host)).map(|(.., address)| address.into())
+    }
+
+    /// That the pool has no address left.
+    fn is_full(&self, network: &Network) -> Option<String> {
+        let dhcp = network.dhcp.as_ref()?;
+        let fixed = |address| dhcp.hosts.iter().any(|host| host.address == address);
+        let leases = self.leases(network);
+        let taken = leases.iter().filter(|lease| dhcp.has(lease.address) && !fixed(lease.address)).count();
+        let fixed_in_pool = dhcp.hosts.iter().filter(|host| dhcp.has(host.address)).count();
+        let free = (dhcp.size() as usize).saturating_sub(taken + fixed_in_pool);
+        (free == 0).then(|| {
+            format!(
+                "network {:?}: all {} addresses of its DHCP range are leased: make `range` larger, or `lease` shorter",
+                network.name,
+                dhcp.size()
+            )
+        })
+    }
+}
+
+/// What `up` refuses on this machine as it is now: networks with hosts that ask, and no program that answers.
+///
+/// # Errors
+/// The first such network.
+pub(crate) fn refuse(site: &Site) -> Result<(), Error> {
+    let Some(network) = site.networks.iter().find(|network| network.has_server()) else { return Ok(()) };
+    match find_program(PROGRAM) {
+        Some(_) => Ok(()),
+        None => Err(Error::NoProgram { network: network.name.clone(), program: PROGRAM, package: PACKAGE }),
+    }
+}
+
+/// Who is asked for names elsewhere, never this gateway itself.
+fn upstream<'a>(
+    site: &Site,
+    around: &Surroundings<'a>,
+    own: &BTreeSet<IpAddr>,
+) -> Vec<(SocketAddr, Option<&'a str>)> {
+    let mut servers: Vec<(SocketAddr, Option<&str>)> =
+        match site.resolver.as_ref().map(|resolver| &resolver.upstream) {
+            None => return Vec::new(),
+            Some(Upstream::Servers(servers)) => servers.iter().map(|server| (*server, None)).collect(),
+            Some(Upstream::Uplinks) => {
+                let announced = around.announced.iter().map(|(address, interface)| {
+                    let zone = address.is_unicast_link_local().then_some(*interface);
+                    (SocketAddr::from((*address, DNS)), zone)
+                });
+                announced.collect()
+            }
+        };
+    let is_of_uplinks = site.resolver.as_ref().is_some_and(|resolver| resolver.upstream == Upstream::Uplinks);
+    if servers.is_empty() && is_of_uplinks {
+        let text = std::fs::read_to_string(RESOLVER).unwrap_or_default();
+        servers = of_this_machine(&text).map(|address| (SocketAddr::from((address, DNS)), None)).collect();
+    }
+    servers.retain(|(server, _)| server.port() != DNS || !own.contains(&server.ip()));
+    servers
+}
+
+/// The servers of resolv.conf(5).
+fn of_this_machine(text: &str) -> impl Iterator<Item = IpAddr> {
+    text.lines().filter_map(|line| {
+        let mut words = line.split_whitespace();
+        (words.next() == Some("nameserver")).then(|| words.next()?.parse().ok()).flatten()
+    })
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use router::hosts::Resolver;
+
+    fn site(upstream: Upstream) -> Site {
+        let resolver = Resolver { upstream, domain: "internal".to_owned(), private: Vec::new() };
+        Site { resolver: Some(resolver), ..Site::default() }
+    }
+
+    #[test]
+    fn servers_of_uplinks_are_asked_by_their_link_and_the_gateway_never_asks_itself() {
+        let at = |text: &str| text.parse().unwrap();
+        let around = Surroundings {
+            policy: None,
+            links: &[],
+            addresses: &[],
+            announced: vec![
+                (at("fe80::1"), "wan0"),
+                (at("2001:db8::53"), "wan0"),
+                (at("2001:db8:1::1"), "wan1"),
+            ],
+        };
+        let own = BTreeSet::from(["2001:db8:1::1".parse().unwrap(), "192.168.1.1".parse().unwrap()]);
+        let asked = dnsmasq::servers(&upstream(&site(Upstream::Uplinks), &around, &own));
+        assert_eq!(asked, "server=fe80::1%wan0#53\nserver=2001:db8::53#53\n");
+        // A forwarder at another port of the gateway is another program.
+        let given = ["192.168.1.1:53", "192.168.1.1:5353", "9.9.9.9:53"].map(|text| text.parse().unwrap());
+        let asked = dnsmasq::servers(&upstream(&site(Upstream::Servers(given.to_vec())), &around, &own));
+        assert_eq!(asked, "server=192.168.1.1#5353\nserver=9.9.9.9#53\n");
+    }
+
+    #[test]
+    fn servers_of_the_machine_are_those_of_resolv_conf() {
+        let text = "# nameserver 1.1.1.1\nnameserver 192.0.2.53\nsearch example\nnameserver fe80::1%eth0\n nameserver ::1\n";
+        let found: Vec<_> = of_this_machine(text).map(|address| address.to_string()).collect();
+        assert_eq!(found, ["192.0.2.53", "::1"]);
+    }
+}

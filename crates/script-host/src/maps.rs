@@ -1,0 +1,168 @@
+//! The maps of scripts in the kernel: which there are, and what is in them when a program comes to use them.
+
+use std::os::fd::{AsRawFd as _, RawFd};
+use std::sync::Arc;
+
+use linux::bpf::{Map, MapKind};
+use linux::clock::monotonic_ms;
+use script::compile::Compiled;
+use script::compile::shared::{self, Form, MapKind as Kind, Shared};
+
+/// Octets at the beginning of a value that say when it was written.
+const STAMP: usize = 8;
+
+/// Maps of scripts that share them, by what they stand for. A copy of this has the same maps: a text that is refused has
+/// wanted others in a copy only.
+#[derive(Clone, Debug, Default)]
+pub struct Maps(Vec<(shared::Map, Arc<Map>)>);
+
+/// What a map is to have before a program uses it.
+#[derive(Debug)]
+pub(super) struct Filling {
+    meaning: shared::Map,
+    map: Arc<Map>,
+    /// What it was until then, or the one of its name that was there, with what that stands for.
+    before: Option<(shared::Map, Arc<Map>)>,
+}
+
+impl Maps {
+    /// Whether there are none.
+    pub const fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, with what they stand for; those that were wanted last are last.
+    pub(crate) fn all(&self) -> &[(shared::Map, Arc<Map>)] {
+        &self.0
+    }
+
+    /// The descriptors of a script's maps: of those that are there already, and of new ones; and what is to come into them.
+    pub(super) fn of(&mut self, compiled: &Compiled) -> linux::Result<(Vec<RawFd>, Vec<Filling>)> {
+        let (mut descriptors, mut fillings) = (Vec::new(), Vec::new());
+        for wanted in compiled.maps() {
+            if let Form::Prefixes { .. } = wanted.shared.form {
+                // A set has prefixes of both IP versions, whichever its script looks for.
+                fillings.push(self.one(&shared::Map { is_ipv6: !wanted.is_ipv6, ..wanted.clone() })?);
+            }
+            let filling = self.one(wanted)?;
+            descriptors.push(filling.map.as_raw_fd());
+            fillings.push(filling);
+        }
+        Ok((descriptors, fillings))
+    }
+
+    fn one(&mut self, wanted: &shared::Map) -> linux::Result<Filling> {
+        let named = |known: &shared::Map| {
+            known.shared.name == wanted.shared.name
+                && known.is_ipv6 == wanted.is_ipv6
+                && is_form(wanted, known)
+        };
+        let same = self.0.iter().position(|(known, _)| known.is_same(wanted));
+        let (map, before) = match same {
+            Some(at) => {
+                let (meaning, map) = self.0.remove(at);
+                (Arc::clone(&map), Some((meaning, map)))
+            }
+            None => {
+                let before = self.0.iter().rev().find(|(known, _)| named(known));
+                (Arc::new(create(wanted)?), before.cloned())
+            }
+        };
+        self.0.push((wanted.clone(), Arc::clone(&map)));
+        Ok(Filling { meaning: wanted.clone(), map, before })
+    }
+}
+
+impl Filling {
+    /// What there is to say.
+    pub(super) fn fill(&self) -> linux::Result<Option<String>> {
+        let told = match &self.before {
+            Some((meaning, map)) if Arc::ptr_eq(map, &self.map) => {
+                self.stamp(meaning)?;
+                None
+            }
+            Some((meaning, map)) => self.take_over(meaning, map)?,
+            None => None,
+        };
+        // As in Lua, where the top level runs at each load.
+        self.map.set_all(&self.meaning.initial())?;
+        Ok(told)
+    }
+
+    /// Entries that could not expire have their whole time from now on.
+    fn stamp(&self, before: &shared::Map) -> linux::Result<()> {
+        if expires(&before.shared) || !expires(&self.meaning.shared) {
+            return Ok(());
+        }
+        let mut entries = self.map.entries()?;
+        entries.iter_mut().for_each(|(_, value)| begin(value));
+        self.map.set_all(&entries).map(drop)
+    }
+
+    /// Copies entries from a map of other measures, as many as fit: those that were written last, where that is known.
+    fn take_over(&self, meaning: &shared::Map, from: &Map) -> linux::Result<Option<String>> {
+        let name = &self.meaning.shared.name;
+        if !is_kind(meaning, &self.meaning) {
+            return Ok(Some(format!("table {name:?} has other kinds than before: it begins empty")));
+        }
+        let now_ms = monotonic_ms();
+        let mut entries = from.entries()?;
+        entries.retain(|(key, value)| meaning.entry(key, value, now_ms).is_some());
+        if expires(&meaning.shared) {
+            entries.sort_by_key(|(_, value)| std::cmp::Reverse(stamp(value)));
+        } else if expires(&self.meaning.shared) {
+            entries.iter_mut().for_each(|(_, value)| begin(value));
+        }
+        let of = entries.len();
+        entries.truncate(self.meaning.shared.limit());
+        let kept = self.map.set_all(&entries)?;
+        Ok((kept < of).then(|| format!("table {name:?} has room for {kept} of its {of} entries")))
+    }
+}
+
+/// Whether both are tables, or sets of prefixes, or flows.
+fn is_form(one: &shared::Map, other: &shared::Map) -> bool {
+    match (&one.shared.form, &other.shared.form) {
+        (Form::Table { .. }, Form::Table { .. }) | (Form::Prefixes { .. }, Form::Prefixes { .. }) => true,
+        (Form::Flows { names, .. }, Form::Flows { names: others, .. }) => names == others,
+        _ => false,
+    }
+}
+
+/// Whether keys and values of both are of the same kinds.
+fn is_kind(one: &shared::Map, other: &shared::Map) -> bool {
+    match (&one.shared.form, &other.shared.form) {
+        (Form::Table { key, value, .. }, Form::Table { key: keys, value: values, .. }) => {
+            key == keys && value == values
+        }
+        _ => is_form(one, other),
+    }
+}
+
+fn expires(shared: &Shared) -> bool {
+    match &shared.form {
+        Form::Table { shape, .. } | Form::Flows { shape, .. } => shape.expires_ms.is_some(),
+        _ => false,
+    }
+}
+
+fn stamp(value: &[u8]) -> u64 {
+    value.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp))
+}
+
+fn begin(value: &mut [u8]) {
+    if let Some(stamp) = value.first_chunk_mut::<STAMP>() {
+        *stamp = monotonic_ms().to_ne_bytes();
+    }
+}
+
+fn create(map: &shared::Map) -> linux::Result<Map> {
+    let (kind, key, value, entries) = map.measures();
+    let kind = match kind {
+        Kind::Hash => MapKind::Hash,
+        Kind::LruHash => MapKind::LruHash,
+        Kind::Array => MapKind::Array,
+        Kind::LongestPrefix => MapKind::LongestPrefix,
+    };
+    Map::create(kind, key, value, entries)
+}

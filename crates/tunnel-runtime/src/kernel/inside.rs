@@ -1,0 +1,93 @@
+//! What the tunnel's interface has, the route of the hopping prefix, and those that close the tunnel: put back where another
+//! program took it away, such as a network manager that takes the interface for its own, or whoever sets it down and up again.
+
+use ipnet::IpNet;
+use linux::netlink::{Change, Route, Via};
+use mt6d::config::NOWHERE;
+use tracing::{debug, warn};
+
+use super::Kernel;
+
+impl Kernel {
+    /// Leads packets to a destination into the tunnel, larger ones than `mtu` in smaller pieces.
+    pub(super) fn lead_inside(&mut self, destination: IpNet, mtu: Option<u16>) -> linux::Result<()> {
+        let mut route = Route::device(destination, self.tun_index);
+        self.netlink.add_route(&route)?;
+        match mtu {
+            Some(mtu) => self.netlink.set_route_mtu(&mut route, Some(mtu.into())),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether a change took away something that is to be there. What is taken away on purpose is not in the state any more.
+    pub(super) fn is_loss(&self, change: &Change) -> bool {
+        match change {
+            Change::AddressGone(gone) => {
+                gone.index == self.tun_index
+                    && self.state.addresses.iter().any(|own| own.addr() == gone.address.addr())
+            }
+            Change::RouteGone(gone) => match gone.via {
+                Via::Local => Some(gone) == self.hop_route().as_ref(),
+                Via::Link { index, .. } => {
+                    index == self.tun_index && self.state.routes.contains(&gone.destination)
+                }
+                Via::Unreachable { .. } | Via::Blackhole { .. } => self.closed.has(gone),
+            },
+            // The kernel says little of what an interface loses that is set down.
+            Change::Link(link) => link.index == self.tun_index && link.up,
+            Change::Overrun => true,
+            _ => false,
+        }
+    }
+
+    /// The route that makes a routed hopping prefix local.
+    fn hop_route(&self) -> Option<Route> {
+        let (prefix, on_link) = self.state.hop?;
+        (!on_link && prefix != NOWHERE).then(|| Route::local(IpNet::V6(prefix.trunc())))
+    }
+
+    /// Puts back what is not there; true if that was something.
+    pub(super) fn put_back(&mut self) -> bool {
+        let mut count = 0;
+        for address in self.state.addresses.clone() {
+            match self.netlink.add_address(self.tun_index, address, false) {
+                Ok(()) => count += 1,
+                Err(error) if error.already_exists() => {}
+                Err(error) => debug!("{address} is not put back: {error}"),
+            }
+        }
+        let there = self.netlink.own_routes().unwrap_or_default();
+        let is_inside =
+            |route: &&Route| matches!(route.via, Via::Link { index, .. } if index == self.tun_index);
+        let inside: std::collections::HashSet<IpNet> =
+            there.iter().filter(is_inside).map(|route| route.destination).collect();
+        let lost: Vec<IpNet> = self.state.routes.difference(&inside).copied().collect();
+        for destination in lost {
+            match self.lead_inside(destination, self.route_mtus.get(&destination).copied()) {
+                Ok(()) => count += 1,
+                // Set down by hand, it stays so: then it comes back with everything else.
+                Err(error) => debug!("the route to {destination} is not put back: {error}"),
+            }
+        }
+        if let Some(route) = self.hop_route().filter(|route| !there.contains(route)) {
+            // It may have been the administrator's, who has taken it away: ours ends with us.
+            match self.journal.add_route(&mut self.netlink, route) {
+                Ok(()) => count += 1,
+                Err(error) => debug!("the route of the hopping prefix is not put back: {error}"),
+            }
+        }
+        match self.closed.put_back(&there, &mut self.netlink) {
+            Ok(closed) => count += closed,
+            Err(error) => debug!("what keeps the tunnel closed is not put back: {error}"),
+        }
+        if count > 0 {
+            warn!(
+                event = "interface_put_back",
+                count,
+                "another program took addresses or routes of the tunnel away: {count} are put back. If a network manager did, have it leave {} alone",
+                self.tunnel
+            );
+        }
+        count > 0
+    }
+}
