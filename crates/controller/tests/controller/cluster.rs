@@ -96,11 +96,11 @@ impl Killed {
     }
 }
 
-fn store(endpoints: &[String], first: usize) -> Etcd {
+fn store(endpoints: &[String], first: usize, patience: Duration) -> Etcd {
     let mut endpoints = endpoints.to_vec();
     endpoints.rotate_left(first % 3);
     let options = EtcdOptions::new(endpoints, &Key::new("fleet").unwrap());
-    Etcd::new(&options.patience(PATIENCE)).unwrap()
+    Etcd::new(&options.patience(patience)).unwrap()
 }
 
 /// Runs a controller, and another one in its place whenever it is told to kill it.
@@ -310,14 +310,18 @@ fn whatever_dies_nothing_that_was_acknowledged_is_lost() {
     let endpoints = cluster.endpoints();
     let test = Arc::new(Test::default());
     let (kills, killing): (Vec<_>, Vec<_>) = (0..CONTROLLERS).map(|_| mpsc::unbounded_channel()).unzip();
+    let (begun, has_begun) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         let running = scope.spawn(|| {
             let run = || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                LocalSet::new().block_on(&runtime, run(&test, &endpoints, killing));
+                LocalSet::new().block_on(&runtime, run(&test, &endpoints, killing, begun));
             };
             netns::Namespace::open(&clients).unwrap().run(run).unwrap();
         });
+        if has_begun.recv().is_err() {
+            return running.join().unwrap();
+        }
         let has_enough = break_things(&mut cluster, &test, &kills);
         let is_well = cluster.wait_until_well();
         test.end.store(true, Ordering::Relaxed);
@@ -329,14 +333,20 @@ fn whatever_dies_nothing_that_was_acknowledged_is_lost() {
 }
 
 /// Runs controllers and their clients until the test says that it ends, and judges what they were told.
-async fn run(test: &Arc<Test>, endpoints: &[String], killing: Vec<mpsc::UnboundedReceiver<()>>) {
-    let first_store = store(endpoints, 0);
-    begin(&first_store, "ada", first()).await.unwrap();
+async fn run(
+    test: &Arc<Test>,
+    endpoints: &[String],
+    killing: Vec<mpsc::UnboundedReceiver<()>>,
+    begun: std::sync::mpsc::Sender<()>,
+) {
+    let patient = store(endpoints, 0, FOR_SURE);
+    begin(&patient, "ada", first()).await.unwrap();
+    begun.send(()).unwrap();
     let (mut controllers, mut tasks) = (Vec::new(), Vec::new());
     for (number, kill) in killing.into_iter().enumerate() {
         let killed = Arc::new(Killed { now: Mutex::default(), generation: watch::Sender::new(0) });
         controllers.push(Arc::clone(&killed));
-        tasks.push(spawn_local(keep_up(Arc::clone(test), killed, store(endpoints, number), kill)));
+        tasks.push(spawn_local(keep_up(Arc::clone(test), killed, store(endpoints, number, PATIENCE), kill)));
     }
     let mut newcomer = Fleet::new(fleet::authority::Chain::begin(authority()).unwrap());
     newcomer.take(News { authorities: Vec::new(), ..first() });
@@ -352,7 +362,7 @@ async fn run(test: &Arc<Test>, endpoints: &[String], killing: Vec<mpsc::Unbounde
     for each in tasks {
         each.await.unwrap();
     }
-    let later = Controller::open(first_store).await.unwrap();
+    let later = Controller::open(patient).await.unwrap();
     let texts = read_log(&later).await;
     let record = std::mem::take(&mut *test.record.lock().unwrap());
     judge(&record, &later, &texts).await;
