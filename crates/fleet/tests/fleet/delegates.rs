@@ -164,7 +164,8 @@ fn who_is_no_delegate_any_more_has_allowed_nothing() {
     let (_, mut fleet) = scene();
     let news = add(&fleet, "desk", member("k1", "kiosk", 0x101), &contact(0x101));
     take(&mut fleet, news);
-    take(&mut fleet, authority_of(&fleet, Vec::new()));
+    let news = authority_of(&fleet, Vec::new());
+    take(&mut fleet, news);
     assert_eq!(fleet.site(&name("k1")).map(|_| ()), None);
 }
 
