@@ -89,14 +89,6 @@ impl Delegations {
         }
         self.all.insert(digest, allowed);
     }
-
-    fn retain(&mut self, may: impl Fn(&Allowed) -> bool) {
-        for (digest, allowed) in std::mem::take(self).all {
-            if may(&allowed) {
-                self.put(digest, allowed);
-            }
-        }
-    }
 }
 
 impl Fleet {
@@ -198,22 +190,20 @@ impl Fleet {
     /// Sites that an authority that is new does not let a delegate add any more are gone.
     pub(super) fn judge_delegated_again(&mut self) {
         let delegates = &self.chain.current().delegates;
-        self.delegated.retain(|allowed| match &allowed.effect {
-            Effect::Added(site) => delegates
-                .iter()
-                .any(|one| one.key == allowed.by && within(one, site.member.value()).is_ok()),
-            Effect::Revoked { .. } => true,
-        });
-        let mut delegated = std::mem::take(&mut self.delegated);
-        let (document, added) = (&self.document, delegated.added.clone());
-        let is_there = |name: &Name| {
-            document.as_ref().is_some_and(|one| one.contents.told_of(name).is_some()) || added.contains_key(name)
-        };
-        delegated.retain(|allowed| match &allowed.effect {
-            Effect::Added(_) => true,
-            Effect::Revoked { site, .. } => is_there(site),
-        });
-        self.delegated = delegated;
+        let all = std::mem::take(&mut self.delegated).all;
+        let is_added = |(_, allowed): &(Digest, Allowed)| matches!(allowed.effect, Effect::Added(_));
+        let (added, revoked): (Vec<_>, Vec<_>) = all.into_iter().partition(is_added);
+        for (digest, allowed) in added.into_iter().chain(revoked) {
+            let stays = match &allowed.effect {
+                Effect::Added(site) => delegates
+                    .iter()
+                    .any(|one| one.key == allowed.by && within(one, site.member.value()).is_ok()),
+                Effect::Revoked { site, .. } => self.granted(site).is_some(),
+            };
+            if stays {
+                self.delegated.put(digest, allowed);
+            }
+        }
         self.judge_notices_again();
     }
 
