@@ -221,6 +221,12 @@ impl Chain {
         Ok(authority)
     }
 
+    /// The delegates of an authority and of those after it.
+    pub(crate) fn delegates_since(&self, version: u64) -> impl Iterator<Item = Delegate> {
+        let before = usize::try_from(version.saturating_sub(1)).unwrap_or(usize::MAX);
+        self.links.iter().skip(before).filter_map(|link| link.read().ok()).flat_map(|one| one.delegates)
+    }
+
     /// The network.
     #[must_use]
     pub fn network(&self) -> NetworkId {

@@ -89,14 +89,6 @@ impl Delegations {
         }
         self.all.insert(digest, allowed);
     }
-
-    fn retain(&mut self, may: impl Fn(&Allowed) -> bool) {
-        for (digest, allowed) in std::mem::take(self).all {
-            if may(&allowed) {
-                self.put(digest, allowed);
-            }
-        }
-    }
 }
 
 impl Fleet {
@@ -118,10 +110,7 @@ impl Fleet {
         if known.is_some_and(|known| is_whole(known) || lines.contact.is_none()) {
             return Ok(false);
         }
-        let current = self.chain.current();
-        let Some(delegate) = current.delegates.iter().find(|one| lines.signed.is_signed_by(one.key)) else {
-            return Err(Refusal::NoDelegate);
-        };
+        let delegate = self.delegate_of(&lines.signed, &delegated.act).ok_or(Refusal::NoDelegate)?;
         let refused = |why: String| Refusal::Delegate { by: delegate.name.clone(), why };
         let effect = match delegated.act {
             Act::Add { member, contact } => {
@@ -136,7 +125,7 @@ impl Fleet {
                     None => Known::Withheld(contact),
                 };
                 let site = Site { member: Line::new(*member), contact };
-                let claims = self.may_add(delegate, &site, known.is_some()).map_err(refused)?;
+                let claims = self.may_add(&delegate, &site, known.is_some()).map_err(refused)?;
                 let effect = Effect::Added(site);
                 if let Some(claims) = claims {
                     // It collides with nothing that is known: no notice says less by it.
@@ -148,7 +137,7 @@ impl Fleet {
                 effect
             }
             Act::Revoke { site, since } => {
-                self.may_revoke(delegate, &site).map_err(refused)?;
+                self.may_revoke(&delegate, &site).map_err(refused)?;
                 Effect::Revoked { site, since }
             }
         };
@@ -156,6 +145,24 @@ impl Fleet {
         self.delegated.put(digest, Allowed { signed: lines.signed, by, effect });
         self.judge_notices_again();
         Ok(true)
+    }
+
+    /// Who has signed it. What lets nobody in may be of whoever was a delegate since the document was signed: so no order of
+    /// news undoes a revocation before the next document.
+    fn delegate_of(&self, signed: &Signed<Delegated>, act: &Act) -> Option<Delegate> {
+        match act {
+            Act::Add { .. } => {
+                let delegates = &self.chain.current().delegates;
+                delegates.iter().find(|one| signed.is_signed_by(one.key)).cloned()
+            }
+            Act::Revoke { site, .. } => {
+                let since = self.document.as_ref()?.head.authority;
+                let by: Vec<Delegate> =
+                    self.chain.delegates_since(since).filter(|one| signed.is_signed_by(one.key)).collect();
+                let may = by.iter().find(|one| self.may_revoke(one, site).is_ok());
+                may.or(by.first()).cloned()
+            }
+        }
     }
 
     /// Whether what a delegate has signed, of which this is the digest, is in force.
@@ -180,16 +187,23 @@ impl Fleet {
         undone.and_then(|allowed| Some(allowed.signed.read().ok()?.act))
     }
 
-    /// What an authority that is new does not grant any more is gone.
+    /// Sites that an authority that is new does not let a delegate add any more are gone.
     pub(super) fn judge_delegated_again(&mut self) {
         let delegates = &self.chain.current().delegates;
-        let may = |allowed: &Allowed| {
-            delegates.iter().find(|one| one.key == allowed.by).is_some_and(|delegate| match &allowed.effect {
-                Effect::Added(site) => within(delegate, site.member.value()).is_ok(),
-                Effect::Revoked { .. } => delegate.may_revoke,
-            })
-        };
-        self.delegated.retain(may);
+        let all = std::mem::take(&mut self.delegated).all;
+        let is_added = |(_, allowed): &(Digest, Allowed)| matches!(allowed.effect, Effect::Added(_));
+        let (added, revoked): (Vec<_>, Vec<_>) = all.into_iter().partition(is_added);
+        for (digest, allowed) in added.into_iter().chain(revoked) {
+            let stays = match &allowed.effect {
+                Effect::Added(site) => delegates
+                    .iter()
+                    .any(|one| one.key == allowed.by && within(one, site.member.value()).is_ok()),
+                Effect::Revoked { site, .. } => self.granted(site).is_some(),
+            };
+            if stays {
+                self.delegated.put(digest, allowed);
+            }
+        }
         self.judge_notices_again();
     }
 
@@ -202,6 +216,9 @@ impl Fleet {
         }
         within(delegate, member)?;
         if is_known {
+            // How it is met was withheld, and could not be judged with the rest.
+            let mut claims = self.claims.clone();
+            claims.add_contact_of(member, site.contact.contact()).map_err(|error| error.to_string())?;
             return Ok(None);
         }
         if self.granted(&member.name).is_some() {

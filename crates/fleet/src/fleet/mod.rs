@@ -73,7 +73,7 @@ impl Fleet {
     }
 
     /// What somebody has kept of a fleet ([`Fleet::memory`]). A document that he took is his, whoever may sign
-    /// by now.
+    /// by now. Of the rest he has what does not collide: others tell him that again, and without a start he would hear nothing.
     ///
     /// # Errors
     /// If it is not what can have been kept.
@@ -92,7 +92,11 @@ impl Fleet {
         let document = News { document: news.document.take(), ..News::default() };
         news.authorities = since.to_vec();
         for part in [document, news] {
-            if let Some(refusal) = fleet.take(part).refused.into_iter().next() {
+            let is_of_one = |refusal: &Refusal| {
+                matches!(refusal, Refusal::Delegate { .. } | Refusal::NoDelegate | Refusal::Notice { .. })
+            };
+            let mut refused = fleet.take(part).refused.into_iter();
+            if let Some(refusal) = refused.find(|refusal| !is_of_one(refusal)) {
                 return Err(refusal);
             }
         }
@@ -182,7 +186,7 @@ impl Fleet {
     fn take_authority(&mut self, signed: Signed<Authority>) -> Result<bool, Refusal> {
         match self.chain.extend(signed) {
             Ok(()) => {
-                // What delegates allowed stays until the next document: they, or their limits, may be others now.
+                // Until the next document stays what delegates allowed who, and whose limits, are what they were.
                 self.judge_delegated_again();
                 Ok(true)
             }
@@ -192,7 +196,7 @@ impl Fleet {
     }
 
     fn take_document(&mut self, news: DocumentNews) -> Result<bool, Refusal> {
-        let DocumentNews { head: signed, change } = news;
+        let DocumentNews { head: mut signed, change } = news;
         let head = signed.read()?;
         let serial = head.serial;
         if head.network != self.network() {
@@ -205,6 +209,8 @@ impl Fleet {
                     self.chain.current().verify(&signed).map_err(Refusal::Document)?;
                     return Err(Refusal::Fork(serial));
                 }
+                // With the signatures that were verified: who tells more of it may have left them out.
+                signed = known.signed.clone();
             }
             _ => self.check_signatures(&signed, &head)?,
         }

@@ -164,16 +164,97 @@ fn who_is_no_delegate_any_more_has_allowed_nothing() {
     let (_, mut fleet) = scene();
     let news = add(&fleet, "desk", member("k1", "kiosk", 0x101), &contact(0x101));
     take(&mut fleet, news);
+    let news = authority_of(&fleet, Vec::new());
+    take(&mut fleet, news);
+    assert_eq!(fleet.site(&name("k1")).map(|_| ()), None);
+}
+
+/// The next authority, with these delegates.
+fn authority_of(fleet: &Fleet, delegates: Vec<Delegate>) -> News {
     let administrators =
         ["ada", "ben"].map(|who| Administrator { name: name(who), key: signer(who).public() });
     let authority = Authority {
-        version: 2,
+        version: fleet.chain().current().version + 1,
         network: Some(fleet.network()),
         threshold: 2,
         administrators: administrators.to_vec(),
-        delegates: Vec::new(),
+        delegates,
     };
     let signed = Signed::new(&authority, &["ada", "ben"].map(signer));
-    take(&mut fleet, News { authorities: vec![signed], ..News::default() });
-    assert_eq!(fleet.site(&name("k1")).map(|_| ()), None);
+    News { authorities: vec![signed], ..News::default() }
+}
+
+/// Otherwise who keeps the document back that comes with an authority brings back who was taken out.
+#[test]
+fn who_was_taken_out_is_out_until_the_next_document_whoever_is_a_delegate() {
+    let narrow = Delegate { roles: vec![name("camera")], ..desk() };
+    for delegates in [Vec::new(), vec![narrow], vec![Delegate { may_revoke: false, ..desk() }]] {
+        let (_, mut fleet) = scene();
+        let (out, authority) = (revoke(&fleet, "desk", "old"), authority_of(&fleet, delegates));
+        take(&mut fleet, out.clone());
+        take(&mut fleet, authority.clone());
+        let (authorities, kept) = fleet.memory();
+        let restored = Fleet::restore(fleet.network(), &authorities, kept).expect("what was kept");
+        // In the other order, and all at once.
+        let mut late = scene().1;
+        take(&mut late, authority);
+        take(&mut late, out);
+        let mut newcomer = scene().1;
+        let news = fleet.all_news(&newcomer.have(), Notices::All);
+        take(&mut newcomer, news);
+        for one in [&fleet, &restored, &late, &newcomer] {
+            assert!(one.site(&name("old")).unwrap().member.is_revoked());
+            assert_eq!(one.have(), fleet.have());
+        }
+    }
+}
+
+/// With the site that it took out goes what took it out: others are not told what they would refuse.
+#[test]
+fn nothing_is_left_of_a_site_that_came_and_went_and_may_not_come() {
+    let (_, mut fleet) = scene();
+    let news = add(&fleet, "desk", member("k1", "kiosk", 0x101), &contact(0x101));
+    take(&mut fleet, news);
+    let news = revoke(&fleet, "desk", "k1");
+    take(&mut fleet, news);
+    let news = authority_of(&fleet, Vec::new());
+    take(&mut fleet, news);
+    assert_eq!(fleet.have().delegated, None);
+}
+
+/// Others are told how a site is met, or not, as they may know it: that could have kept a collision from being seen.
+#[test]
+fn how_a_site_is_met_is_judged_whenever_it_is_told() {
+    let (_, mut fleet) = scene();
+    let whole = add(&fleet, "desk", member("k1", "kiosk", 0x101), &contact(1));
+    let mut first = whole.clone();
+    first.delegated[0].contact = None;
+    take(&mut fleet, first);
+    assert!(refusal(&mut fleet, whole).contains("the key of k1 is also that of kiel"));
+    let (authorities, news) = fleet.memory();
+    let restored = Fleet::restore(fleet.network(), &authorities, news).expect("what was kept");
+    assert_eq!(restored.have(), fleet.have());
+    // One that collides with nothing is learned.
+    let whole = add(&fleet, "desk", member("k2", "kiosk", 0x102), &contact(0x102));
+    let mut first = whole.clone();
+    first.delegated[0].contact = None;
+    take(&mut fleet, first);
+    take(&mut fleet, whole);
+    assert_eq!(hops(&fleet)["k2"].as_deref(), Some("2001:db8:102::/64"));
+}
+
+/// An authority with lower limits takes nothing back, and what was kept is not all refused for that.
+#[test]
+fn what_was_within_limits_that_were_lowered_keeps_nobody_from_starting() {
+    let (_, mut fleet) = scene();
+    for number in [0x101, 0x102] {
+        let news = add(&fleet, "desk", member(&format!("k{number}"), "kiosk", number), &contact(number));
+        take(&mut fleet, news);
+    }
+    let news = authority_of(&fleet, vec![Delegate { most: 1, ..desk() }]);
+    take(&mut fleet, news);
+    let (authorities, news) = fleet.memory();
+    let restored = Fleet::restore(fleet.network(), &authorities, news).expect("what was kept");
+    assert_eq!(restored.serial(), fleet.serial());
+    assert!(restored.site(&name("kiel")).is_some());
 }

@@ -2,10 +2,11 @@
 
 use fleet::desk::Desk;
 use fleet::exchange::Question;
-use fleet::fleet::{Notices, Old};
+use fleet::fleet::{Fleet, Notices, Old};
 use fleet::name::Name;
 use fleet::news::{Have, News};
 use fleet::settings::{Policy, Settings};
+use fleet::signed::Signed;
 
 use crate::scene::*;
 
@@ -167,6 +168,22 @@ fn what_is_withheld_is_told_to_who_has_the_document_already() {
     assert!(!take(&mut fleet, told(&whole, "kiel")));
     let known: Vec<bool> = hops(&fleet).values().map(Option::is_some).collect();
     assert_eq!(known, [true, true, true]);
+}
+
+/// Otherwise whoever may know more could have a site keep a document that nobody has signed, and that it refuses when it starts.
+#[test]
+fn who_tells_more_of_a_document_takes_no_signatures_away() {
+    let mut administrators = hub_and_two();
+    let whole = administrators.published();
+    let mut fleet = administrators.newcomer();
+    take(&mut fleet, told(&whole, "kiel"));
+    let mut more = told(&whole, "bonn");
+    let document = more.document.as_mut().unwrap();
+    document.head = Signed::new(&document.head.read().unwrap(), []);
+    assert!(take(&mut fleet, more));
+    let (authorities, news) = fleet.memory();
+    let again = Fleet::restore(fleet.network(), &authorities, news).expect("what was kept");
+    assert_eq!(hops(&again), hops(&fleet));
 }
 
 #[test]
