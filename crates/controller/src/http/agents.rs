@@ -46,7 +46,7 @@ pub(super) async fn sync<S: Store>(
         return Err(Failed::Often);
     }
     let answer = sync_inner(&site, wait?.0.wait, request?.0).await;
-    if answer.as_ref().is_err_and(|failed| !matches!(failed, Failed::Not(Error::Unavailable(_)))) {
+    if answer.as_ref().is_err_and(is_refused) {
         site.strangers.note(place);
     }
     answer
@@ -89,8 +89,6 @@ pub(super) async fn turn<S: Store>(
         return Err(Failed::Often);
     }
     let answer = turn_inner(&site, wait?.0.wait, &request?.0).await;
-    let is_refused =
-        |failed: &Failed| !matches!(failed, Failed::Not(Error::Unavailable(_)) | Failed::Unbound(_));
     if answer.as_ref().is_err_and(is_refused) {
         site.strangers.note(place);
     }
@@ -108,6 +106,12 @@ async fn turn_inner<S: Store>(
     let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
     let registered = site.controller.turn(&wishing.site, wishing.wish, wait).await?;
     Ok(Json(FromRegister { registered, challenge: site.challenges.give() }))
+}
+
+/// Whether it counts as one of the refusals of which nothing more is looked at after some. A challenge is none: each agent that
+/// comes back needs one, and many may be behind one address.
+fn is_refused(failed: &Failed) -> bool {
+    !matches!(failed, Failed::Not(Error::Unavailable(_)) | Failed::Unbound(_))
 }
 
 /// Sees that a question is for this controller, was made lately, and is a site's own.

@@ -232,6 +232,28 @@ async fn people_do_what_their_role_may() {
     assert_eq!(refused(viewer.get("/v1/me").await), StatusCode::UNAUTHORIZED);
 }
 
+/// As after a fleet's controllers were away: each asks once without a challenge.
+#[tokio::test]
+async fn many_agents_of_one_network_that_come_back_are_not_strangers() {
+    let served = Served::new().await;
+    for _ in 0..100 {
+        served.challenge().await;
+    }
+    let challenge = served.challenge().await;
+    let good = served.asking("kiel", &challenge, Question::default());
+    assert_eq!(served.ask("/v1/sync", &good).await.0, StatusCode::OK);
+    // Who signs what is none of his is one after as many as anybody.
+    let mut forged = served.asking("kiel", &challenge, Question::default());
+    forged.asking = Signed::new(&forged.asking.read().unwrap(), [&signer("mallory")]);
+    for _ in 0..60 {
+        assert_eq!(served.ask("/v1/sync", &forged).await.0, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(served.ask("/v1/sync", &forged).await.0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(served.ask("/v1/sync", &good).await.0, StatusCode::TOO_MANY_REQUESTS);
+    let unbound = served.asking("kiel", "", Question::default());
+    assert_eq!(served.ask("/v1/sync", &unbound).await.0, StatusCode::TOO_MANY_REQUESTS);
+}
+
 #[tokio::test]
 async fn strangers_are_bounded() {
     let served = Served::new().await;
