@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fleet::agent::{Asker, WAIT};
 use fleet::enrolment::{APPLY, Application, Status, status_path};
-use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC};
+use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC, Told};
 use fleet::key::Digest;
 use fleet::news::News;
 use fleet::signed::Signed;
@@ -76,7 +76,7 @@ impl Controller {
         question: Question,
         news: &News,
         wait: Duration,
-    ) -> Result<Answer, HttpError> {
+    ) -> Result<(Answer, Told), HttpError> {
         let path = format!("{SYNC}?wait={}", wait.min(WAIT).as_secs());
         let request = |certificate, challenge| Request {
             asking: asker.asking(question, certificate, challenge),
@@ -85,7 +85,7 @@ impl Controller {
         let reply = self.ask_bound(&path, request, wait + PATIENCE).await?;
         let answer: FromController = reply.read(&self.place)?;
         self.challenge = answer.challenge;
-        Ok(answer.answer)
+        Ok((answer.answer, Told::of_status(reply.status.as_u16())))
     }
 
     /// Asks whose turn it is, of the two gateways of the site, or begins one; the answer may be held back for so long.

@@ -152,7 +152,7 @@ impl<'i> Enrolment<'i> {
         let identity = self.identity.to_text().parse().expect("a key's text");
         let asker = Asker::new(network, self.site.clone(), identity);
         let question = Question { have: fleet.have(), since: None };
-        let answer = controller.sync(&asker, question, &News::default(), Duration::ZERO).await?;
+        let (answer, _) = controller.sync(&asker, question, &News::default(), Duration::ZERO).await?;
         if let Some(refusal) = fleet.take(answer.news).refused.first() {
             return Err(forged(refusal.to_string()));
         }

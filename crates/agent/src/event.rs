@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use fleet::agent::RequestId;
-use fleet::exchange::{Answer, Question};
+use fleet::exchange::{Answer, Question, Told};
 use fleet::news::News;
 use tokio::sync::oneshot;
 
@@ -18,7 +18,7 @@ pub(crate) enum Event {
     /// A peer asks.
     Asked(Held),
     /// A question was answered, or not.
-    Answered(RequestId, Result<Answer, HttpError>),
+    Answered(RequestId, Result<(Answer, Told), HttpError>),
     /// What names say of where controllers are.
     Signposts(Vec<String>),
     /// How the gateway is found, if it is there.

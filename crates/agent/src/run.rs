@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use dns::Kind;
 use fleet::agent::{Action, Agent, Asker, Held, Outcome, RequestId, Source};
-use fleet::exchange::{Answer, Question};
+use fleet::exchange::{Answer, Question, Told};
 use fleet::key::Digest;
 use fleet::news::News;
 use fleet::site::Contact;
@@ -222,7 +222,12 @@ impl Runner {
             Event::Answered(id, answer) => {
                 self.running.remove(&id);
                 match answer {
-                    Ok(answer) => self.agent.answered(id, answer, now),
+                    Ok((answer, told)) => {
+                        if told == Told::NotKept {
+                            self.agent.not_kept(id);
+                        }
+                        self.agent.answered(id, answer, now);
+                    }
                     Err(error) => {
                         self.note(&error);
                         self.agent.failed(id, now);
@@ -394,11 +399,14 @@ async fn ask(
     news: &News,
     wait: Duration,
     line: &Line,
-) -> Result<Answer, HttpError> {
+) -> Result<(Answer, Told), HttpError> {
     let (inside, place, certificate) = match source {
         Source::Inside { address, certificate, .. } => (Some(address), address.to_string(), certificate),
         Source::Outside { place, certificate, .. } => (None, place, certificate),
-        Source::Peer { address, .. } => return peers::ask(address, own, question, news, wait).await,
+        Source::Peer { address, .. } => {
+            let answer = peers::ask(address, own, question, news, wait).await?;
+            return Ok((answer, Told::Kept));
+        }
     };
     let ends: Ends = (place, own.filter(|_| inside.is_some()), certificate);
     let free = || line.lock().unwrap_or_else(PoisonError::into_inner);

@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use fleet::key::Digest;
 use serde::{Deserialize, Serialize};
-use store::{Commit, Key, Prefix, Store};
+use store::{Commit, CommitError, Key, Prefix, Store};
 
 use crate::error::Error;
 use crate::load;
@@ -53,31 +53,50 @@ pub async fn backup<S: Store>(store: &S) -> Result<String, Error> {
 /// # Errors
 /// If the store is not empty, or the backup is not whole, or what it says was not signed by who has to.
 pub async fn restore<S: Store>(store: &S, who: &str, text: &str) -> Result<(), Error> {
-    let entries = entries(text)?;
-    let there = store.list(&Prefix::everything()).await?;
-    // What a restore left behind that did not come to its end is written over.
-    if there.entries.iter().any(|entry| entry.key == keys::place()) {
-        let why = "the store has a network: restore into an empty one";
-        return Err(Error::Refused(why.to_owned()));
+    let mut entries = entries(text)?;
+    entries.retain(|(key, _)| ![keys::place(), keys::restoring()].contains(key));
+    // Who comes later has it for himself: what is on its way from an earlier one, which may have failed, does not happen then.
+    let begin = Commit::new().if_absent(keys::place()).put(keys::restoring(), records::random_hex()?);
+    let turn = store.commit(&begin).await.map_err(|error| match error {
+        CommitError::Conflict => {
+            Error::Refused("the store has a network: restore into an empty one".to_owned())
+        }
+        error => error.into(),
+    })?;
+    let mine = || Commit::new().if_absent(keys::place()).if_at(keys::restoring(), turn);
+    // What another one left behind that did not come to its end would be in force with this one.
+    let mut left = store.list(&Prefix::everything()).await?.entries;
+    left.retain(|entry| entry.key != keys::restoring());
+    for some in left.chunks(MOST) {
+        let commit = some.iter().fold(mine(), |commit, entry| commit.delete(entry.key.clone()));
+        store.commit(&commit).await.map_err(overtaken)?;
     }
-    let (mut commit, mut octets, mut count) = (Commit::new(), 0, 0);
-    for (key, value) in entries.into_iter().filter(|(key, _)| *key != keys::place()) {
+    let (mut commit, mut octets, mut count) = (mine(), 0, 0);
+    for (key, value) in entries {
         octets += key.as_str().len() + value.len();
         count += 1;
         commit = commit.put(key, value);
         if octets >= AT_ONCE || count >= MOST {
-            store.commit(&std::mem::take(&mut commit)).await?;
+            store.commit(&std::mem::replace(&mut commit, mine())).await.map_err(overtaken)?;
             (octets, count) = (0, 0);
         }
     }
-    store.commit(&commit).await?;
+    store.commit(&commit).await.map_err(overtaken)?;
     // Last the place, and another one: the positions of notices are this store's now.
     let place = u64::from_be_bytes(records::random()?);
-    let commit = Commit::new().if_absent(keys::place()).put(keys::place(), records::text(&place));
-    if log::write(store, commit, who, What::Restored {}).await?.is_none() {
-        return Err(Error::Overtaken("somebody else restores into this store, too".to_owned()));
+    load::load_as(store, place, true).await?;
+    let commit = mine().put(keys::place(), records::text(&place)).delete(keys::restoring());
+    match log::write(store, commit, who, What::Restored {}).await? {
+        Some(_) => Ok(()),
+        None => Err(overtaken(CommitError::Conflict)),
     }
-    load::load(store, true).await.map(drop)
+}
+
+fn overtaken(error: CommitError) -> Error {
+    match error {
+        CommitError::Conflict => Error::Overtaken("somebody else restores into this store, too".to_owned()),
+        error => error.into(),
+    }
 }
 
 fn entries(text: &str) -> Result<Vec<(Key, Vec<u8>)>, Error> {

@@ -128,12 +128,50 @@ impl Draft {
     /// Reads one, and verifies what it says is in force.
     ///
     /// # Errors
-    /// If it is none, or what it says is in force is not signed.
+    /// If it is none, what it says is in force is not signed, or it is a change of something else.
     pub fn parse(text: &str) -> Result<(Self, Fleet), Error> {
         let no = |error| Error::Refused(format!("this is no draft of `sidestep control draft`: {error}"));
         let draft: Draft = serde_json::from_str(text).map_err(no)?;
         let fleet = verified(draft.network, draft.before.clone());
-        Ok((draft, fleet.map_err(|error| Error::Refused(error.to_string()))?))
+        let fleet = fleet.map_err(|error| Error::Refused(error.to_string()))?;
+        draft.is_of(&fleet)?;
+        Ok((draft, fleet))
+    }
+
+    /// Refuses a change of anything else than what it says is in force. Whoever has made it may have taken an older document for
+    /// that, in which a site was still a member that this one would bring back: nothing would be shown of it, and it would be
+    /// signed.
+    fn is_of(&self, before: &Fleet) -> Result<(), Error> {
+        let no = |why: &str| {
+            let next = "do not sign it, and make it anew with `sidestep control draft`";
+            Err(Error::Refused(format!("{why}: {next}")))
+        };
+        let News { authorities, document: Some(document), .. } = &self.change else {
+            return no("there is no document in this draft");
+        };
+        let rest = News { authorities: Vec::new(), document: None, ..self.change.clone() };
+        // Of two authorities, or of what a delegate does after the document, only what is there in the end would be shown.
+        if authorities.len() > 1 || rest != News::default() {
+            return no("this draft has more in it than a document and an authority");
+        }
+        let head = document.head.read().map_err(|error| Error::Refused(error.to_string()))?;
+        let Some(known) = before.document() else {
+            return no("this draft does not say which document is in force");
+        };
+        if head.network != self.network {
+            return no("the document in this draft is of another network");
+        }
+        if head.previous != Some(known.signed.digest())
+            || Some(head.serial.0) != known.head.serial.0.checked_add(1)
+        {
+            let why = format!(
+                "document {} in this draft is no change of document {}, which it says is in force, so that what it \
+                 would do cannot be shown",
+                head.serial.0, known.head.serial.0
+            );
+            return no(&why);
+        }
+        Ok(())
     }
 
     /// As text.

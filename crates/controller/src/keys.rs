@@ -16,6 +16,12 @@ pub(crate) fn place() -> Key {
     key("place")
 }
 
+/// Who brings a backup back into this store, which has no place yet: everything of it is written under the condition that it is
+/// still him.
+pub(crate) fn restoring() -> Key {
+    key("restoring")
+}
+
 /// Which form this layout has.
 pub(crate) fn schema() -> Key {
     key("schema")

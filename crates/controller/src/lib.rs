@@ -63,6 +63,6 @@ pub use folder::{ACCESS, Folder, FolderError, NETWORK, Network, read_secret, ver
 pub use heard::{Heard, Hearing};
 pub use http::{Identity, IdentityError, Interface, OPENAPI, Server, Session};
 pub use open::{Job, NoStore, with_store};
-pub use preview::{Gateway, Preview};
+pub use preview::{Gateway, Lines, Preview};
 pub use publish::begin;
 pub use records::{Access, Applied, Role, Token, What, now};

@@ -37,7 +37,11 @@ pub(crate) struct Loaded {
 /// Reads all, or only what is in force now.
 pub(crate) async fn load<S: Store>(store: &S, with_history: bool) -> Result<Loaded, Error> {
     let place = store.get(&keys::place()).await?;
-    let place: u64 = records::read(&place.ok_or_else(no_network)?)?;
+    load_as(store, records::read(&place.ok_or_else(no_network)?)?, with_history).await
+}
+
+/// The same at this place, whichever the store says it is, if any.
+pub(crate) async fn load_as<S: Store>(store: &S, place: u64, with_history: bool) -> Result<Loaded, Error> {
     check_schema(store).await?;
     let listing = store.list(&keys::fleet()).await?;
     let mut authorities: Vec<Signed<Authority>> = Vec::new();

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
+use fleet::authority::Authority;
 use fleet::fleet::Fleet;
 use fleet::name::Name;
 use fleet::plan::{Plan, PlannedPeer};
@@ -10,6 +11,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
+use crate::rules;
 
 /// How many gateways a text tells of: more are counted.
 const MOST: usize = 20;
@@ -19,6 +21,8 @@ const MOST: usize = 20;
 pub struct Preview {
     /// Sites that come.
     pub added: Vec<Name>,
+    /// Sites that were none any more, and are again.
+    pub returned: Vec<Name>,
     /// Sites that are none any more.
     pub revoked: Vec<Name>,
     /// Sites that are no longer mentioned.
@@ -27,10 +31,23 @@ pub struct Preview {
     pub changed: Vec<Name>,
     /// Whether the rules, or where the controllers are, are different.
     pub settings: bool,
+    /// Which of them come and go, each in a line.
+    pub settings_lines: Lines,
     /// Whether other people may sign.
     pub authority: bool,
+    /// Who may and who may not any more, each in a line.
+    pub authority_lines: Lines,
     /// What is different at each gateway.
     pub gateways: BTreeMap<Name, Gateway>,
+}
+
+/// Lines that come and go.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Lines {
+    /// Those that are new.
+    pub added: Vec<String>,
+    /// Those that are there no more.
+    pub removed: Vec<String>,
 }
 
 /// What is different at a gateway.
@@ -53,9 +70,13 @@ impl Preview {
     #[must_use]
     pub fn between(before: &Fleet, after: &Fleet) -> Preview {
         let (old, new) = (before.sites(), after.sites());
+        let settings = |fleet: &Fleet| fleet.settings().map(rules::lines).unwrap_or_default();
+        let may_sign = |fleet: &Fleet| may_sign(fleet.chain().current());
         let mut preview = Preview {
             settings: before.settings() != after.settings(),
+            settings_lines: Lines::between(&settings(before), &settings(after)),
             authority: before.chain().current() != after.chain().current(),
+            authority_lines: Lines::between(&may_sign(before), &may_sign(after)),
             ..Preview::default()
         };
         for (name, site) in &new {
@@ -64,6 +85,9 @@ impl Preview {
                 None => preview.added.push(name),
                 Some(was) if !was.member.is_revoked() && site.member.is_revoked() => {
                     preview.revoked.push(name);
+                }
+                Some(was) if was.member.is_revoked() && !site.member.is_revoked() => {
+                    preview.returned.push(name);
                 }
                 Some(was) if was.member != site.member || was.contact != site.contact => {
                     preview.changed.push(name);
@@ -94,6 +118,24 @@ impl Preview {
     pub fn is_empty(&self) -> bool {
         *self == Preview::default()
     }
+}
+
+impl Lines {
+    fn between(before: &[String], after: &[String]) -> Lines {
+        let without = |these: &[String], others: &[String]| {
+            these.iter().filter(|line| !others.contains(line)).cloned().collect()
+        };
+        Lines { added: without(after, before), removed: without(before, after) }
+    }
+}
+
+/// Who may sign, each in a line.
+fn may_sign(authority: &Authority) -> Vec<String> {
+    let Authority { threshold, administrators, delegates, .. } = authority;
+    let threshold = format!("{threshold} of {} administrators have to sign", administrators.len());
+    let administrators = administrators.iter().map(|one| format!("administrator {}: {}", one.name, one.key));
+    let delegates = delegates.iter().map(|one| rules::line("delegate", one));
+    std::iter::once(threshold).chain(administrators).chain(delegates).collect()
 }
 
 impl Gateway {
@@ -131,14 +173,15 @@ impl fmt::Display for Preview {
             names.iter().try_for_each(|name| writeln!(f, "{mark} site {name}{what}"))
         };
         line('+', &self.added, "")?;
+        line('+', &self.returned, " (it was revoked, and comes back)")?;
         line('-', &self.revoked, " (revoked)")?;
         line('-', &self.removed, " (its name and keys are free)")?;
         line('~', &self.changed, "")?;
         if self.settings {
-            writeln!(f, "~ rules, or where controllers are")?;
+            write!(f, "~ rules, or where controllers are\n{}", self.settings_lines)?;
         }
         if self.authority {
-            writeln!(f, "~ who may sign")?;
+            write!(f, "~ who may sign\n{}", self.authority_lines)?;
         }
         for (name, gateway) in self.gateways.iter().take(MOST) {
             writeln!(f, "  at the gateway of {name}:{gateway}")?;
@@ -147,6 +190,13 @@ impl fmt::Display for Preview {
             writeln!(f, "  and at {more} more gateways")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.removed.iter().try_for_each(|line| writeln!(f, "  - {line}"))?;
+        self.added.iter().try_for_each(|line| writeln!(f, "  + {line}"))
     }
 }
 

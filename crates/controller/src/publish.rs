@@ -45,6 +45,8 @@ pub async fn begin<S: Store>(store: &S, who: &str, news: News) -> Result<(), Err
     let place = u64::from_be_bytes(records::random()?);
     let commit = Commit::new()
         .if_absent(keys::place())
+        // What was left there by a restore that did not come to its end would be in force with it.
+        .if_absent(keys::restoring())
         .put(keys::place(), records::text(&place))
         .put(keys::schema(), records::SCHEMA)
         .put(keys::authority(1), records::text(&first))
@@ -52,7 +54,10 @@ pub async fn begin<S: Store>(store: &S, who: &str, news: News) -> Result<(), Err
         .put(keys::head(), head);
     match log::write(store, commit, who, what).await? {
         Some(_) => Ok(()),
-        None => Err(Error::Overtaken("there is a network in this store already".to_owned())),
+        None => Err(Error::Overtaken(
+            "there is a network in this store already, or a backup was not restored to its end: restore it again"
+                .to_owned(),
+        )),
     }
 }
 

@@ -37,6 +37,35 @@ pub fn read(text: &str) -> Result<Settings, Error> {
     Ok(Settings { signposts, policy, controllers: controller })
 }
 
+/// Each rule and each controller as a line by itself: to show which come and go. Their order has no meaning.
+pub(crate) fn lines(settings: &Settings) -> Vec<String> {
+    let Settings { signposts, policy: Policy { links, relays, reach }, controllers } = settings;
+    let mut lines: Vec<String> = links.iter().map(|link| line("link", link)).collect();
+    lines.extend(relays.iter().map(|relay| line("relay", relay)));
+    lines.extend(reach.iter().map(|reach| line("reach", reach)));
+    if reach.is_empty() {
+        // The last rule that goes is no limit more, but none.
+        lines.push("no reach: everybody may reach everybody".to_owned());
+    }
+    lines.extend(signposts.iter().map(|domain| line("signposts", domain)));
+    lines.extend(controllers.iter().map(|controller| line("controller", controller)));
+    lines
+}
+
+/// Something in a line, as it stands in a file of rules. What cannot be seen is escaped: somebody else may have written it.
+pub(crate) fn line(what: &str, value: &impl Serialize) -> String {
+    let mut text = String::new();
+    match value.serialize(toml::ser::ValueSerializer::new(&mut text)) {
+        Ok(_) => {}
+        Err(error) => text = error.to_string(),
+    }
+    let visible = text.chars().map(|sign| match sign {
+        '"' | '\'' | '\\' => sign.to_string(),
+        other => other.escape_debug().to_string(),
+    });
+    format!("{what} = {}", visible.collect::<String>())
+}
+
 /// As a text.
 ///
 /// # Errors

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fleet::agent::{Action, Agent, Asker, Held, RequestId, Source};
 use fleet::authority::Chain;
 use fleet::enrolment::{APPLY, Invitation, State, Status, Terms, id, pause, status_path};
-use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC};
+use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC, Told};
 use fleet::fleet::Fleet;
 use fleet::news::News;
 use tokio::sync::{mpsc, oneshot};
@@ -90,7 +90,7 @@ async fn enrol(
     let asker = Asker::new(world.network, name.clone(), signer(SITE, number));
     let question = Question { have: fleet.have(), since: None };
     let line = Line::default();
-    let answer =
+    let (answer, _) =
         sync(world, number, which, &asker, question, &News::default(), Duration::ZERO, &line).await?;
     let taken = fleet.take(answer.news);
     let is_member =
@@ -180,7 +180,12 @@ impl Site {
             Event::Answered(id, answer) => {
                 self.running.remove(&id);
                 match answer {
-                    Some(answer) => self.agent.answered(id, answer, now),
+                    Some((answer, told)) => {
+                        if told == Told::NotKept {
+                            self.agent.not_kept(id);
+                        }
+                        self.agent.answered(id, answer, now);
+                    }
                     None => self.agent.failed(id, now),
                 }
             }
@@ -203,7 +208,7 @@ async fn ask(
     news: News,
     wait: Duration,
     line: &Line,
-) -> Option<Answer> {
+) -> Option<(Answer, Told)> {
     match source {
         Source::Inside { name, .. } | Source::Outside { name, .. } => {
             let which = world.controllers.number_of(&name)?;
@@ -232,7 +237,7 @@ async fn ask(
             let octets = sent + serde_json::to_vec(&answer).ok()?.len();
             World::count(&world.to_peers, octets as u64 + OF_PEER);
             tokio::time::sleep(LATENCY).await;
-            Some(answer)
+            Some((answer, Told::Kept))
         }
     }
 }
@@ -248,7 +253,7 @@ async fn sync(
     news: &News,
     wait: Duration,
     line: &Line,
-) -> Option<Answer> {
+) -> Option<(Answer, Told)> {
     let path = format!("{SYNC}?wait={}", wait.as_secs());
     let is_good = |(to, since, _): &(usize, Instant, String)| *to == which && since.elapsed() < LIFETIME;
     let kept = line.borrow_mut().take().filter(is_good);
@@ -272,13 +277,13 @@ async fn sync(
             challenge = serde_json::from_slice::<Challenge>(&reply.body).ok()?.challenge;
             continue;
         }
-        // One that has not heard yet of a site that is new, or whose store does not answer: another one is asked.
+        // One that has not heard yet of a site that is new: another one is asked.
         if !reply.status.is_success() {
             return None;
         }
         let answer: FromController = serde_json::from_slice(&reply.body).ok()?;
         line.replace(Some((which, since, answer.challenge)));
-        return Some(answer.answer);
+        return Some((answer.answer, Told::of_status(reply.status.as_u16())));
     }
     None
 }

@@ -67,8 +67,29 @@ pub struct Request<Q> {
 }
 
 /// Where a controller is asked: `POST` of a [`ToController`] with `?wait=SECONDS`, answered by a [`FromController`]. With status
-/// 401 the answer is a [`Challenge`], and the same is asked again with that.
+/// 401 the answer is a [`Challenge`], and the same is asked again with that; with [`NOT_KEPT`] what was told is told again.
 pub const SYNC: &str = "/v1/sync";
+
+/// The status of an answer at [`SYNC`] where the controller could not keep what was told with the question. Agents from before
+/// take it for any other answer.
+pub const NOT_KEPT: u16 = 202;
+
+/// What became of what was told with a question that was answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Told {
+    /// It is heard.
+    Kept,
+    /// It is to be told again: the controller's store does not answer.
+    NotKept,
+}
+
+impl Told {
+    /// What the status of an answer says.
+    #[must_use]
+    pub fn of_status(status: u16) -> Self {
+        if status == NOT_KEPT { Told::NotKept } else { Told::Kept }
+    }
+}
 
 /// What a controller answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

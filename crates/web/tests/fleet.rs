@@ -171,6 +171,9 @@ fn a_change_is_handed_out_signed_elsewhere_and_handed_in() {
     assert_ne!(wider, rules);
     let (made, text) = scene.draft(&json!({ "rules": wider }));
     assert_eq!(made["difference"]["settings"], true);
+    let comes = &made["difference"]["settings_lines"]["added"];
+    assert_eq!(comes["count"], 1, "{comes}");
+    assert!(comes["some"][0].as_str().unwrap().contains("\"office\", \"plant\""), "{comes}");
     let gateways = made["difference"]["gateways"].as_array().unwrap();
     let graz = gateways.iter().find(|gateway| gateway["name"] == "graz").unwrap();
     assert_eq!(graz["networks"]["added"]["count"], 3, "the other sensors: {graz}");

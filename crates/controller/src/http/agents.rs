@@ -16,7 +16,7 @@ use fleet::signed::Signed;
 use fleet::standby::{FromRegister, ToRegister};
 use serde::Deserialize;
 use store::Store;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::connections::Place;
 use super::problem::Failed;
@@ -25,6 +25,8 @@ use crate::error::Error;
 
 /// The longest that an answer is held back.
 const LONGEST_WAIT: Duration = fleet::agent::WAIT;
+/// The same where what the site has told was not kept: then it tells it again, here or at another controller.
+const NOT_KEPT_WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug, Deserialize)]
 pub(super) struct Wait {
@@ -39,12 +41,12 @@ pub(super) async fn sync<S: Store>(
     Extension(place): Extension<Place>,
     wait: Result<Query<Wait>, QueryRejection>,
     request: Result<Json<ToController>, JsonRejection>,
-) -> Result<Json<FromController>, Failed> {
+) -> Result<(StatusCode, Json<FromController>), Failed> {
     if site.strangers.is_over(place) {
         return Err(Failed::Often);
     }
     let answer = sync_inner(&site, wait?.0.wait, request?.0).await;
-    if answer.as_ref().is_err_and(|failed| !matches!(failed, Failed::Not(Error::Unavailable(_)))) {
+    if answer.as_ref().is_err_and(is_refused) {
         site.strangers.note(place);
     }
     answer
@@ -54,19 +56,26 @@ async fn sync_inner<S: Store>(
     site: &Shared<S>,
     wait: u64,
     request: ToController,
-) -> Result<Json<FromController>, Failed> {
+) -> Result<(StatusCode, Json<FromController>), Failed> {
     let signed = &request.asking;
     let asking = signed.read().map_err(|error| Error::Refused(error.to_string()))?;
     let bound = (asking.certificate, asking.challenge.as_str());
     recognize(site, bound, (asking.network, &asking.site), |key| signed.is_signed_by(key))?;
-    match site.controller.hear(&asking.site, request.news).await {
-        // What it may not say does not keep it from hearing.
-        Err(Error::Refused(why)) => warn!("{}: {why}", asking.site),
-        heard => heard?,
-    }
-    let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
+    // Neither what it may not say nor a store that does not answer keeps it from hearing.
+    let (status, longest) = match site.controller.hear(&asking.site, request.news).await {
+        Ok(()) => (StatusCode::OK, LONGEST_WAIT),
+        Err(Error::Refused(why)) => {
+            warn!("{}: {why}", asking.site);
+            (StatusCode::OK, LONGEST_WAIT)
+        }
+        Err(why) => {
+            debug!("{}: {why}", asking.site);
+            (StatusCode::ACCEPTED, NOT_KEPT_WAIT)
+        }
+    };
+    let wait = Duration::from_secs(wait).min(longest);
     let answer = site.controller.answer(&asking.site, &asking.question, wait).await;
-    Ok(Json(FromController { answer, challenge: site.challenges.give() }))
+    Ok((status, Json(FromController { answer, challenge: site.challenges.give() })))
 }
 
 /// Whose turn it is, of a site's two gateways.
@@ -80,8 +89,6 @@ pub(super) async fn turn<S: Store>(
         return Err(Failed::Often);
     }
     let answer = turn_inner(&site, wait?.0.wait, &request?.0).await;
-    let is_refused =
-        |failed: &Failed| !matches!(failed, Failed::Not(Error::Unavailable(_)) | Failed::Unbound(_));
     if answer.as_ref().is_err_and(is_refused) {
         site.strangers.note(place);
     }
@@ -99,6 +106,12 @@ async fn turn_inner<S: Store>(
     let wait = Duration::from_secs(wait).min(LONGEST_WAIT);
     let registered = site.controller.turn(&wishing.site, wishing.wish, wait).await?;
     Ok(Json(FromRegister { registered, challenge: site.challenges.give() }))
+}
+
+/// Whether it counts as one of the refusals of which nothing more is looked at after some. A challenge is none: each agent that
+/// comes back needs one, and many may be behind one address.
+fn is_refused(failed: &Failed) -> bool {
+    !matches!(failed, Failed::Not(Error::Unavailable(_)) | Failed::Unbound(_))
 }
 
 /// Sees that a question is for this controller, was made lately, and is a site's own.

@@ -3,7 +3,7 @@
 use controller::{Controller, Error, backup, restore};
 use fleet::exchange::Question;
 use fleet::news::Have;
-use store::{Memory, Sqlite};
+use store::{Commit, Fate, Memory, Sqlite};
 
 use crate::scene::*;
 
@@ -56,6 +56,64 @@ async fn what_is_no_backup_is_refused() {
     let later = format!("{body}{}\n", fleet::key::Digest::of(body.as_bytes()));
     let why = restore(&empty(), "root", &later).await.unwrap_err().to_string();
     assert!(why.contains("backup 9"), "{why}");
+}
+
+/// A backup in which one entry says something else.
+fn with_entry(text: &str, key: &str, value: &str) -> String {
+    use base64::Engine as _;
+    let value = base64::prelude::BASE64_STANDARD.encode(value);
+    let lines = text.lines().filter(|line| line.starts_with("sidestep") || line.starts_with('{'));
+    let kept = lines.filter(|line| !line.contains(&format!("\"{key}\"")));
+    let mut body: String = kept.map(|line| format!("{line}\n")).collect();
+    body += &format!("{}\n", serde_json::json!({ "key": key, "value": value }));
+    format!("{body}{}\n", fleet::key::Digest::of(body.as_bytes()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_with_what_nobody_signed_is_never_in_force() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    let good = backup(&store).await.unwrap();
+    let forged =
+        with_entry(&good, "fleet/head", &format!(r#"{{"serial":9,"head":"{}"}}"#, one.fleet().network()));
+    let later = with_entry(&good, "schema", "9");
+    let other = Memory::new();
+    for wrong in [forged, later] {
+        let why = restore(&other, "root", &wrong).await.unwrap_err();
+        assert!(matches!(why, Error::Broken(_)), "{why}");
+        let why = Controller::open(other.clone()).await.err().unwrap();
+        assert!(matches!(why, Error::Missing(_)), "{why}");
+    }
+    // The store is still one that a good backup can be restored into.
+    restore(&other, "root", &good).await.unwrap();
+    let back = Controller::open(other.clone()).await.unwrap();
+    assert_eq!(back.all_news(&Have::default()), one.all_news(&Have::default()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_a_restore_that_did_not_come_to_its_end_nothing_is_left() {
+    let store = Memory::new();
+    let one = network(&store).await;
+    let old = backup(&store).await.unwrap();
+    invite(&one, "kiel", "token").await;
+    controller::access::grant(&store, "root", name("vera"), controller::Role::Viewer, None).await.unwrap();
+    let newer = backup(&store).await.unwrap();
+
+    let other = Memory::new();
+    // The last commit is the one that puts it in force.
+    let place = |commit: &Commit| format!("{commit:?}").contains(" place: Put");
+    other.decide(move |commit| if place(commit) { Fate::Unreachable } else { Fate::Happens });
+    let why = restore(&other, "root", &newer).await.unwrap_err();
+    assert!(matches!(why, Error::Unavailable(_)), "{why}");
+    other.decide(|_| Fate::Happens);
+    assert!(matches!(controller::begin(&other, "ada", first()).await, Err(Error::Overtaken(_))));
+    restore(&other, "root", &old).await.unwrap();
+    let back = controller(&other).await;
+    assert_eq!(back.invitations().await.unwrap(), []);
+    assert_eq!(controller::access::list(&other).await.unwrap(), []);
+    assert_eq!(back.log_head().await.unwrap().unwrap().number, 2);
+    publish(&back, |contents| contents.put(site("bonn", 3))).await.unwrap();
+    assert!(!backup(&other).await.unwrap().contains("restoring"));
 }
 
 /// What a version that was released has written is read by all later ones: `tests/schemas` has a backup of each schema.

@@ -108,6 +108,32 @@ async fn an_agent_is_challenged_once_and_waits_for_news() {
     assert_eq!(heard.answer.news.contacts.len(), 1);
 }
 
+/// As after its start, and every hour: what it tells is known there, or is new.
+#[tokio::test]
+async fn while_the_store_is_away_an_agent_is_answered_and_tells_its_notices_again() {
+    let served = Served::new().await;
+    let challenge = served.challenge().await;
+    let said = |number, at| {
+        let mut speaks = served.asking("hub", &challenge, Question::default());
+        speaks.news = notice(&served.controller.fleet(), "hub", number, contact(at));
+        speaks
+    };
+    let (known, new) = (said(5, 9), said(6, 8));
+    assert_eq!(served.ask("/v1/sync", &known).await.0, StatusCode::OK);
+    served.store.reachable(false);
+    for speaks in [&known, &new] {
+        let (status, text) = served.ask("/v1/sync", speaks).await;
+        assert_eq!(status.as_u16(), fleet::exchange::NOT_KEPT, "{text:?}");
+        let told: FromController = serde_json::from_slice(&text).unwrap();
+        assert!(told.answer.news.document.is_some());
+    }
+    served.store.reachable(true);
+    for speaks in [&known, &new] {
+        assert_eq!(served.ask("/v1/sync", speaks).await.0, StatusCode::OK);
+    }
+    assert_eq!(served.controller.fleet().numbers()[&name("hub")].0, 6);
+}
+
 #[tokio::test]
 async fn a_question_of_anybody_else_is_refused() {
     let served = Served::new().await;
@@ -204,6 +230,28 @@ async fn people_do_what_their_role_may() {
     // Whoever is let in no more is nobody.
     access::withdraw(&served.store, "root", &name("vera")).await.unwrap();
     assert_eq!(refused(viewer.get("/v1/me").await), StatusCode::UNAUTHORIZED);
+}
+
+/// As after a fleet's controllers were away: each asks once without a challenge.
+#[tokio::test]
+async fn many_agents_of_one_network_that_come_back_are_not_strangers() {
+    let served = Served::new().await;
+    for _ in 0..100 {
+        served.challenge().await;
+    }
+    let challenge = served.challenge().await;
+    let good = served.asking("kiel", &challenge, Question::default());
+    assert_eq!(served.ask("/v1/sync", &good).await.0, StatusCode::OK);
+    // Who signs what is none of his is one after as many as anybody.
+    let mut forged = served.asking("kiel", &challenge, Question::default());
+    forged.asking = Signed::new(&forged.asking.read().unwrap(), [&signer("mallory")]);
+    for _ in 0..60 {
+        assert_eq!(served.ask("/v1/sync", &forged).await.0, StatusCode::FORBIDDEN);
+    }
+    assert_eq!(served.ask("/v1/sync", &forged).await.0, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(served.ask("/v1/sync", &good).await.0, StatusCode::TOO_MANY_REQUESTS);
+    let unbound = served.asking("kiel", "", Question::default());
+    assert_eq!(served.ask("/v1/sync", &unbound).await.0, StatusCode::TOO_MANY_REQUESTS);
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 mod attacks;
 mod backups;
 mod cluster;
+mod drafts;
 mod enrolling;
 mod faults;
 mod http;

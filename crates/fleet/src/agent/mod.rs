@@ -163,8 +163,8 @@ struct Asked {
     id: RequestId,
     source: Source,
     until: Duration,
-    /// Own notices that were told with it.
-    told: News,
+    /// Own notices that were told with it, unless it is known that they were not kept.
+    told: Option<News>,
 }
 
 /// One of the questions of an agent.
@@ -332,8 +332,17 @@ impl Agent {
         let id = RequestId(self.next);
         self.next += 1;
         line.asked =
-            Some(Asked { id, source: source.clone(), until: now + wait + GRACE, told: news.clone() });
+            Some(Asked { id, source: source.clone(), until: now + wait + GRACE, told: Some(news.clone()) });
         self.actions.push_back(Action::Ask { id, source, question, news: Box::new(news), wait });
+    }
+
+    /// What was told with a question was not kept where it is answered ([`crate::exchange::NOT_KEPT`]). Comes before
+    /// [`Agent::answered`].
+    pub fn not_kept(&mut self, id: RequestId) {
+        let asked = self.lines.iter_mut().find_map(|line| line.asked.as_mut().filter(|asked| asked.id == id));
+        if let Some(asked) = asked {
+            asked.told = None;
+        }
     }
 
     /// A question was answered.
@@ -346,21 +355,29 @@ impl Agent {
         line.at = now;
         match line.kind {
             Kind::Controllers => {
-                if self.unsaid == asked.told {
+                let is_kept = asked.told.is_some();
+                if asked.told.is_some_and(|told| told == self.unsaid) {
                     self.unsaid = News::default();
                     self.untold = 0;
                 }
-                if matches!(asked.source, Source::Outside { .. }) {
+                if !is_kept {
+                    // Another one may have a store that answers.
+                    line.sources.next();
+                } else if matches!(asked.source, Source::Outside { .. }) {
                     // By now there may be a tunnel.
                     line.sources.begin_again();
                 }
                 if !std::mem::replace(&mut self.has_controller, true) {
                     self.leave_peers(now);
                 }
+                if !is_kept && self.untold > 0 && self.lines[1].asked.is_none() {
+                    // Until then nobody else hears of it.
+                    self.lines[1].at = now;
+                }
             }
             Kind::Peers => {
                 line.sources.next();
-                if self.has_controller {
+                if self.has_controller && self.untold == 0 {
                     line.at += self.random.around(GOSSIP);
                 }
             }

@@ -117,6 +117,28 @@ fn what_is_said_while_no_controller_answers_is_told_to_peers_and_to_controllers_
     assert!(world.run_until(120 * SECOND, is_told));
 }
 
+/// Controllers answer, and cannot pass on what is said.
+#[test]
+fn what_a_controller_cannot_keep_is_told_to_peers_and_to_controllers_until_one_does() {
+    let (_, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    world.without_store = world.are_up.keys().cloned().collect();
+    let (now, questions) = (world.now, world.questions);
+    let spoke = world.agents.get_mut(&name("s2")).unwrap();
+    spoke.renumbered(Some(contact(0x99)), None, 1_800_000_000, now);
+    assert!(world.run_until(20 * SECOND, |world| world.gateways[&name("hub")].contains("2001:db8:99::/64")));
+    world.run(60 * SECOND);
+    assert!(world.controllers.fleet().numbers().is_empty());
+    assert!(world.questions - questions < 20, "{} questions", world.questions - questions);
+    // One has its store again: it is told, whichever was asked before.
+    world.without_store.pop();
+    let is_told = |world: &World| !world.controllers.fleet().numbers().is_empty();
+    assert!(world.run_until(30 * SECOND, is_told));
+    let questions = world.questions;
+    world.run(60 * SECOND);
+    assert!(world.questions - questions < 10, "{} questions", world.questions - questions);
+}
+
 /// Its machine is off when controllers are back; or they lose what they knew.
 #[test]
 fn what_a_site_has_said_is_told_again_after_a_start_and_now_and_then() {

@@ -20,6 +20,9 @@ const LATENCY: Duration = Duration::from_millis(20);
 /// How long somebody waits for one that is not there.
 const REFUSED: Duration = Duration::from_secs(3);
 
+/// How long a controller holds an answer back at the most that has not kept what was told.
+const NOT_KEPT_WAIT: Duration = Duration::from_secs(10);
+
 /// Why a site's gateway refuses a file, if it does.
 pub(crate) type Refuses = Box<dyn Fn(&Name, &str) -> Option<String>>;
 
@@ -43,6 +46,8 @@ pub(crate) struct World {
     /// The controllers, which share a store, and of which some are there.
     pub(crate) controllers: Desk,
     pub(crate) are_up: BTreeMap<Name, bool>,
+    /// Those whose store does not answer: they answer what they know.
+    pub(crate) without_store: Vec<Name>,
     /// Agents that none of their peers reaches.
     pub(crate) cut: Vec<Name>,
     /// What lies waiting for an answer: who asks, whom, with what.
@@ -62,12 +67,14 @@ struct Waiting {
     at: Result<Name, Name>,
     question: Question,
     until: Duration,
+    /// Whether what was told with it was kept.
+    is_kept: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
     Failed(Name, RequestId),
-    Answered(Name, RequestId, String),
+    Answered(Name, RequestId, String, bool),
 }
 
 pub(crate) fn controller(text: &str) -> Controller {
@@ -95,6 +102,7 @@ impl World {
             warnings: Vec::new(),
             controllers: Desk::new(controllers, 1),
             are_up: names.iter().map(|text| (name(text), true)).collect(),
+            without_store: Vec::new(),
             cut: Vec::new(),
             waiting: Vec::new(),
             events: BinaryHeap::new(),
@@ -170,10 +178,13 @@ impl World {
                     agent.failed(id, now);
                 }
             }
-            Event::Answered(who, id, text) => {
+            Event::Answered(who, id, text, is_kept) => {
                 self.bytes += text.len() as u64;
                 let answer: Answer = serde_json::from_str(&text).unwrap();
                 if let Some(agent) = self.agents.get_mut(&who) {
+                    if !is_kept {
+                        agent.not_kept(id);
+                    }
                     agent.answered(id, answer, now);
                 }
             }
@@ -196,7 +207,6 @@ impl World {
             Action::Ask { id, source, question, news, wait } => {
                 let text = serde_json::to_string(&question).unwrap() + &serde_json::to_string(&news).unwrap();
                 self.bytes += text.len() as u64;
-                let until = self.now + wait;
                 let at = match source {
                     Source::Peer { name, .. } => Ok(name),
                     Source::Inside { name, .. } => Err(name),
@@ -214,17 +224,23 @@ impl World {
                     self.later(REFUSED, Event::Failed(who.clone(), id));
                     return;
                 }
+                let (mut is_kept, mut until) = (true, self.now + wait);
                 match &at {
                     Ok(peer) => {
                         let now = self.now;
                         self.agents.get_mut(peer).unwrap().told(who, *news, now);
                     }
-                    Err(_) => {
+                    Err(controller) => {
                         self.questions += 1;
-                        self.controllers.take(*news);
+                        is_kept = *news == News::default() || !self.without_store.contains(controller);
+                        if is_kept {
+                            self.controllers.take(*news);
+                        } else {
+                            until = until.min(self.now + NOT_KEPT_WAIT);
+                        }
                     }
                 }
-                self.waiting.push(Waiting { by: who.clone(), id, at, question, until });
+                self.waiting.push(Waiting { by: who.clone(), id, at, question, until, is_kept });
             }
             Action::Forget(id) => self.waiting.retain(|waiting| waiting.by != *who || waiting.id != id),
             Action::Keep => {}
@@ -271,7 +287,7 @@ impl World {
             match desk_answer {
                 Some(answer) => {
                     let text = serde_json::to_string(&answer).unwrap();
-                    self.later(2 * LATENCY, Event::Answered(waiting.by, waiting.id, text));
+                    self.later(2 * LATENCY, Event::Answered(waiting.by, waiting.id, text, waiting.is_kept));
                 }
                 None => still.push(waiting),
             }

@@ -7,6 +7,7 @@ import { few, siteAddress } from "./told.js";
 
 const KINDS = [
     ["added", "+", "good", "comes"],
+    ["returned", "+", "warn", "was taken out, and comes back"],
     ["revoked", "−", "bad", "is taken out"],
     ["removed", "−", "bad", "is mentioned no more: its name and keys are free"],
     ["changed", "~", "warn", "is different"],
@@ -21,14 +22,24 @@ const signed = ({ added, removed, changed }) =>
         .map(([sign, list]) => `${sign} ${few(list)}`)
         .join("\n") || "–";
 
+// Rules, or people, that go and come, each in a line.
+const listed = ({ added, removed }) =>
+    [
+        ["−", "bad", removed],
+        ["+", "good", added],
+    ].flatMap(([sign, tone, { count, some }]) => [
+        ...some.map((line) => h("li", { "data-tone": tone }, h("b", {}, sign), " ", h("code", {}, line))),
+        ...(count > some.length ? [h("li", {}, `and ${count - some.length} more`)] : []),
+    ]);
+
 // Returns the element, and what ends it.
 export function difference(of) {
     if (of.is_empty) return { element: h("p", { class: "none" }, "Nothing would be different."), end() {} };
     const lines = KINDS.flatMap(([kind, sign, tone, what]) => of.sites[kind].some.map((name) => h("li", { "data-tone": tone }, h("b", {}, sign), " site ", h("a", { href: siteAddress(name) }, name), ` ${what}`)));
     const more = KINDS.map(([kind]) => of.sites[kind].count - of.sites[kind].some.length).reduce((sum, one) => sum + one, 0);
     if (more > 0) lines.push(h("li", {}, `and ${plural(more, "site")} more`));
-    if (of.settings) lines.push(h("li", { "data-tone": "warn" }, h("b", {}, "~"), " rules, or where controllers are"));
-    if (of.authority) lines.push(h("li", { "data-tone": "bad" }, h("b", {}, "~"), " who may sign"));
+    if (of.settings) lines.push(h("li", { "data-tone": "warn" }, h("b", {}, "~"), " rules, or where controllers are"), ...listed(of.settings_lines));
+    if (of.authority) lines.push(h("li", { "data-tone": "bad" }, h("b", {}, "~"), " who may sign"), ...listed(of.authority_lines));
     const table = new Table({
         label: "What is different at each gateway",
         key: (row) => row.name,

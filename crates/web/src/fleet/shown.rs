@@ -1,7 +1,7 @@
 //! What the page is told: of a fleet as a whole, of a site, of what a change would do. Where sites hop is told of one site at a
 //! time, and no key is.
 
-use controller::{Gateway, Preview};
+use controller::{Gateway, Lines, Preview};
 use fleet::enrolment::State;
 use fleet::fleet::{Current, Fleet};
 use fleet::name::Name;
@@ -101,14 +101,19 @@ pub(super) fn difference(preview: &Preview) -> Value {
             "networks": { "added": cut(&is.networks_added), "removed": cut(&is.networks_removed) },
         })
     };
+    let lines =
+        |lines: &Lines| json!({ "added": some(&lines.added, MANY), "removed": some(&lines.removed, MANY) });
     json!({
         "is_empty": preview.is_empty(),
         "sites": {
-            "added": some(&preview.added, MANY), "revoked": some(&preview.revoked, MANY),
-            "removed": some(&preview.removed, MANY), "changed": some(&preview.changed, MANY),
+            "added": some(&preview.added, MANY), "returned": some(&preview.returned, MANY),
+            "revoked": some(&preview.revoked, MANY), "removed": some(&preview.removed, MANY),
+            "changed": some(&preview.changed, MANY),
         },
         "settings": preview.settings,
+        "settings_lines": lines(&preview.settings_lines),
         "authority": preview.authority,
+        "authority_lines": lines(&preview.authority_lines),
         "gateways": preview.gateways.iter().take(MANY).map(gateway).collect::<Vec<_>>(),
         "more_gateways": preview.gateways.len().saturating_sub(MANY),
     })
