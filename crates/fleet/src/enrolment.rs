@@ -27,6 +27,10 @@ const BEGIN: &str = "sidestep-fleet1-";
 /// Bytes of the digest behind it, by which a part that is missing shows.
 const SUM: usize = 4;
 
+/// The longest application, in bytes, more than a site with as many networks as it can have needs: controllers keep what anybody
+/// with an invitation sends.
+const LONGEST: usize = 32 * 1024;
+
 /// Where a site applies: `POST` of a [`Signed`] [`Application`], answered by a [`Status`].
 pub const APPLY: &str = "/v1/enrol";
 
@@ -151,6 +155,9 @@ pub enum ApplicationError {
     /// It cannot be read.
     #[error(transparent)]
     NotUnderstood(#[from] NotUnderstood),
+    /// It says more than an application can.
+    #[error("the application has {0} bytes: {LONGEST} are the most")]
+    Long(usize),
     /// It was meant for another network.
     #[error("the application is for another network")]
     Foreign,
@@ -270,6 +277,9 @@ impl Terms {
 /// # Errors
 /// If it is not so.
 pub fn check(signed: &Signed<Application>, network: NetworkId) -> Result<Application, ApplicationError> {
+    if signed.length() > LONGEST {
+        return Err(ApplicationError::Long(signed.length()));
+    }
     let application = signed.read()?;
     if application.network != network {
         return Err(ApplicationError::Foreign);

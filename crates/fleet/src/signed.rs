@@ -101,6 +101,12 @@ impl<T: Statement> Signed<T> {
         self.signers([key]) == 1
     }
 
+    /// About how many bytes it has, as it travels.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.text.len() + self.signatures.len() * size_of::<By>()
+    }
+
     /// The digest of what is signed.
     #[must_use]
     pub fn digest(&self) -> Digest {

@@ -14,6 +14,10 @@ use crate::key::{Digest, VerifyingKey};
 use crate::line::{Line, NoLine};
 use crate::name::Name;
 
+/// The most networks that a site has, and the most that it may take networks of: it chooses them itself, and every member keeps
+/// them.
+const MOST_NETWORKS: usize = 256;
+
 /// What every member knows of a site.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -142,6 +146,16 @@ pub enum SiteError {
         /// The network.
         network: IpNet,
     },
+    /// It has more networks than anybody needs.
+    #[error(
+        "site {site} has {found} networks, or may take networks of so many: {MOST_NETWORKS} are the most"
+    )]
+    Many {
+        /// Whose.
+        site: Name,
+        /// How many.
+        found: usize,
+    },
     /// Its agent's address is not its own.
     #[error("the agent's address {address} of site {site} is in none of its networks")]
     Address {
@@ -164,16 +178,23 @@ impl Member {
     /// # Errors
     /// If it could not.
     pub fn check(&self) -> Result<(), SiteError> {
+        check_number(&self.name, &self.may_take)?;
         check_networks(&self.name, &self.networks, self.address)
     }
 }
 
-/// Refuses networks that no host could be in, and an agent that is in none of them.
+fn check_number(site: &Name, networks: &[IpNet]) -> Result<(), SiteError> {
+    let found = networks.len();
+    if found > MOST_NETWORKS { Err(SiteError::Many { site: site.clone(), found }) } else { Ok(()) }
+}
+
+/// Refuses too many networks, those that no host could be in, and an agent that is in none of them.
 pub(crate) fn check_networks(
     site: &Name,
     networks: &[IpNet],
     address: Option<IpAddr>,
 ) -> Result<(), SiteError> {
+    check_number(site, networks)?;
     let is_network = |network: &&IpNet| {
         let first = network.addr();
         network.trunc() == **network && !first.is_multicast() && !first.is_loopback()

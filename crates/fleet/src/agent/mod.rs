@@ -10,8 +10,7 @@ mod given;
 mod held;
 mod sources;
 
-use std::collections::VecDeque;
-use std::fmt::Display;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,8 +45,6 @@ pub const WAIT: Duration = Duration::from_secs(300);
 const GRACE: Duration = Duration::from_secs(30);
 /// How often a peer is asked although controllers answer, on average.
 const GOSSIP: Duration = Duration::from_secs(600);
-/// How long somebody is not asked again who has told a change of another document than is known here.
-const ASIDE: Duration = Duration::from_secs(2);
 /// How often controllers are told again what this site says of itself, on average: they may have refused it while another site
 /// still had a network, or be restored from a backup.
 const SAY_AGAIN: Duration = Duration::from_secs(3600);
@@ -56,6 +53,10 @@ const BETWEEN: Duration = Duration::from_secs(1);
 
 /// How often signposts are looked for while nobody answers, on average.
 const LOOK_UP: Duration = Duration::from_secs(120);
+/// After how long it is said again that the same source tells what is refused, and how many refusals of one source are said until
+/// then: who tells it may do so all the time, and something else each time.
+const WARN_AGAIN: Duration = Duration::from_secs(3600);
+const MOST_WARNINGS: usize = 8;
 
 /// A site's agent.
 #[derive(Debug)]
@@ -74,9 +75,6 @@ pub struct Agent {
     /// What others say of themselves, at a pace, and how often this site does.
     paced: Paced,
     own_pace: Pace,
-    /// Whether the next question is for the whole document: what was told as a change of the one that is known here was a change
-    /// of another one with its serial, as where controllers were restored from a backup.
-    wants_whole: bool,
     /// Whether a controller has answered since one last did not.
     has_controller: bool,
     /// Where signposts have led, and when they are looked for again.
@@ -88,6 +86,8 @@ pub struct Agent {
     say_again_at: Duration,
     /// How many peers are still to be told them in a row, where no controller passes them on.
     untold: usize,
+    /// Which refusals were said lately, by who told what was refused, and since when.
+    warned: BTreeMap<String, (Duration, BTreeSet<Digest>)>,
     actions: VecDeque<Action>,
     next: u64,
 }
@@ -147,6 +147,11 @@ struct Line {
     kind: Kind,
     sources: Sources,
     failing: Failing,
+    /// Answers that brought nothing but what is refused or known: the same question would be answered with the same at once.
+    futile: Failing,
+    /// Whether the next question is for the whole document: what was told as a change of the one that is known here was a change
+    /// of another one with its serial, as where controllers were restored from a backup.
+    wants_whole: bool,
     asked: Option<Asked>,
     /// When the next question is due, if none is open.
     at: Duration,
@@ -165,6 +170,17 @@ struct Asked {
     until: Duration,
     /// Own notices that were told with it, unless it is known that they were not kept.
     told: Option<News>,
+    /// Whether it is for the whole document.
+    is_whole: bool,
+}
+
+/// What came of an answer.
+#[derive(Debug, Clone, Copy)]
+struct Came {
+    /// Whether the same question would bring the same again, at once.
+    is_futile: bool,
+    /// Whether it told a change of another document than is known here.
+    is_of_other: bool,
 }
 
 /// One of the questions of an agent.
@@ -217,6 +233,8 @@ impl Agent {
             kind,
             sources: Sources::default(),
             failing: Failing::default(),
+            futile: Failing::default(),
+            wants_whole: false,
             asked: None,
             at: now,
         };
@@ -231,13 +249,13 @@ impl Agent {
             apply_at: Some(now),
             paced: Paced::default(),
             own_pace: Pace::default(),
-            wants_whole: false,
             has_controller: false,
             found: Vec::new(),
             look_up_at: now,
             unsaid: News::default(),
             say_again_at: now,
             untold: 0,
+            warned: BTreeMap::new(),
             actions: VecDeque::new(),
             next: 0,
         };
@@ -325,14 +343,15 @@ impl Agent {
             }
         };
         let mut have = self.desk.fleet().have();
-        if std::mem::take(&mut self.wants_whole) {
+        let is_whole = std::mem::take(&mut line.wants_whole);
+        if is_whole {
             have.serial = None;
         }
         let question = Question { have, since: line.sources.heard() };
         let id = RequestId(self.next);
         self.next += 1;
-        line.asked =
-            Some(Asked { id, source: source.clone(), until: now + wait + GRACE, told: Some(news.clone()) });
+        let (until, told) = (now + wait + GRACE, Some(news.clone()));
+        line.asked = Some(Asked { id, source: source.clone(), until, told, is_whole });
         self.actions.push_back(Action::Ask { id, source, question, news: Box::new(news), wait });
     }
 
@@ -352,40 +371,41 @@ impl Agent {
         let Some(asked) = line.asked.take() else { return };
         line.failing = Failing::default();
         line.sources.heard_until(answer.since);
-        line.at = now;
-        match line.kind {
-            Kind::Controllers => {
-                let is_kept = asked.told.is_some();
-                if asked.told.is_some_and(|told| told == self.unsaid) {
-                    self.unsaid = News::default();
-                    self.untold = 0;
-                }
-                if !is_kept {
-                    // Another one may have a store that answers.
-                    line.sources.next();
-                } else if matches!(asked.source, Source::Outside { .. }) {
-                    // By now there may be a tunnel.
-                    line.sources.begin_again();
-                }
-                if !std::mem::replace(&mut self.has_controller, true) {
-                    self.leave_peers(now);
-                }
-                if !is_kept && self.untold > 0 && self.lines[1].asked.is_none() {
-                    // Until then nobody else hears of it.
-                    self.lines[1].at = now;
-                }
+        let (kind, is_kept) = (line.kind, asked.told.is_some());
+        if kind == Kind::Controllers {
+            if asked.told.is_some_and(|told| told == self.unsaid) {
+                self.unsaid = News::default();
+                self.untold = 0;
             }
-            Kind::Peers => {
-                line.sources.next();
-                if self.has_controller && self.untold == 0 {
-                    line.at += self.random.around(GOSSIP);
-                }
+            if !std::mem::replace(&mut self.has_controller, true) {
+                self.leave_peers(now);
+            }
+            if !is_kept && self.untold > 0 && self.lines[1].asked.is_none() {
+                // Until then nobody else hears of it.
+                self.lines[1].at = now;
             }
         }
-        self.take(answer.news, &asked.source, now);
-        if self.wants_whole {
-            let line = &mut self.lines[index];
-            line.at = line.at.max(now + ASIDE);
+        let Came { is_futile, is_of_other } = self.take(answer.news, &asked.source.to_string(), now);
+        let line = &mut self.lines[index];
+        line.at = now;
+        // Who has told a change of something else is asked again: nobody has to tell all because of another.
+        line.wants_whole = is_of_other && !asked.is_whole;
+        match kind {
+            _ if line.wants_whole => {}
+            // Another one may have a store that answers.
+            Kind::Controllers if !is_kept => drop(line.sources.next()),
+            // By now there may be a tunnel.
+            Kind::Controllers if matches!(asked.source, Source::Outside { .. }) => line.sources.begin_again(),
+            Kind::Controllers => {}
+            Kind::Peers => drop(line.sources.next()),
+        }
+        if kind == Kind::Peers && self.has_controller && self.untold == 0 {
+            line.at += self.random.around(GOSSIP);
+        }
+        if is_futile {
+            line.at = line.at.max(now + line.futile.pause(&mut self.random));
+        } else {
+            line.futile = Failing::default();
         }
     }
 
@@ -486,28 +506,47 @@ impl Agent {
 
     /// News came with a peer's question.
     pub fn told(&mut self, peer: &Name, news: News, now: Duration) {
-        self.take(news, format_args!("peer {peer}"), now);
+        self.take(news, &format!("peer {peer}"), now);
     }
 
     /// Takes what others tell; of a site that says something new all the time, the last of it and later.
-    fn take(&mut self, news: News, source: impl Display, now: Duration) {
+    fn take(&mut self, news: News, source: &str, now: Duration) -> Came {
         let news = self.paced.now(news, self.desk.fleet(), now);
-        self.take_now(news, source, now);
+        self.take_now(news, source, now)
     }
 
-    fn take_now(&mut self, news: News, source: impl Display, now: Duration) {
+    fn take_now(&mut self, news: News, source: &str, now: Duration) -> Came {
+        // Notices are told once, these as long as they are lacking.
+        let is_lacking =
+            !(news.authorities.is_empty() && news.document.is_none() && news.delegated.is_empty());
         let taken = self.desk.take(news);
-        self.wants_whole |= taken.refused.iter().any(|refusal| matches!(refusal, Refusal::NotSigned(_)));
+        let came = Came {
+            is_futile: !taken.is_new && (is_lacking || !taken.refused.is_empty()),
+            is_of_other: taken.refused.iter().any(|refusal| matches!(refusal, Refusal::NotSigned(_))),
+        };
         for refusal in taken.refused {
             // A change of what is not known here is asked for as a whole, with the next question.
             if !matches!(refusal, Refusal::Gap(_)) {
-                self.actions.push_back(Action::Warn(format!("{source}: {refusal}")));
+                self.warn(source, &refusal, now);
             }
         }
         if taken.is_new {
             self.actions.push_back(Action::Keep);
             self.find_sources();
             self.plan_to_apply(now);
+        }
+        came
+    }
+
+    /// Says what is refused, if that was not said lately.
+    fn warn(&mut self, source: &str, refusal: &Refusal, now: Duration) {
+        let text = format!("{source}: {refusal}");
+        let (since, said) = self.warned.entry(source.to_owned()).or_insert((now, BTreeSet::new()));
+        if now.saturating_sub(*since) >= WARN_AGAIN {
+            (*since, *said) = (now, BTreeSet::new());
+        }
+        if said.len() < MOST_WARNINGS && said.insert(Digest::of(text.as_bytes())) {
+            self.actions.push_back(Action::Warn(text));
         }
     }
 

@@ -12,7 +12,7 @@ use crate::name::Name;
 use crate::settings::Controller;
 use crate::signpost::Signpost;
 
-/// The first pause after all were asked in vain, and the longest.
+/// The first pause after it was in vain to ask, and the longest.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
@@ -162,17 +162,17 @@ impl Sources {
     }
 }
 
-/// How often it went wrong in a row that all were asked.
+/// How often in a row it was in vain to ask: all of them, or somebody.
 #[derive(Debug, Default)]
 pub(super) struct Failing(u32);
 
 impl Failing {
-    /// Whether all were asked in vain, and none has answered since.
+    /// Whether it was, and has not been otherwise since.
     pub(super) fn is_in_vain(&self) -> bool {
         self.0 > 0
     }
 
-    /// The pause after one more round in vain: longer each time.
+    /// The pause after once more: longer each time.
     pub(super) fn pause(&mut self, random: &mut Random) -> Duration {
         let pause = FIRST_PAUSE.saturating_mul(1 << self.0.min(10)).min(LONGEST_PAUSE);
         self.0 += 1;

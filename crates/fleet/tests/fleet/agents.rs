@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
-use fleet::document::Serial;
+use fleet::document::{Change, Head, Serial};
 use fleet::fleet::Fleet;
+use fleet::key::Digest;
 use fleet::name::Name;
-use fleet::news::News;
+use fleet::news::{DocumentNews, News};
 use fleet::settings::Settings;
+use fleet::signed::Signed;
 use fleet::site::Site;
 
 use crate::scene::*;
@@ -298,6 +300,73 @@ fn a_controller_that_lies_inserts_nobody_and_is_told_of() {
         "{:?}",
         world.warnings
     );
+}
+
+/// The next document, as a later version of sidestep writes it: its settings say something more.
+fn of_a_later_version(administrators: &Administrators) -> News {
+    let mut json = serde_json::to_value(administrators.contents.complete()).unwrap();
+    let settings = json["settings"].as_str().unwrap().replacen('{', r#"{"later":1,"#, 1);
+    json["settings"] = settings.into();
+    let digest = |line: &serde_json::Value| Digest::of(line.as_str().unwrap().as_bytes());
+    let sites = json["sites"].as_array().unwrap();
+    let lines = sites.iter().flat_map(|site| [digest(&site["member"]), digest(&site["contact"])]);
+    let digests: Vec<Digest> = std::iter::once(digest(&json["settings"])).chain(lines).collect();
+    let contents = Digest::of_all(&digests);
+    let head = Head { contents, ..administrators.head(administrators.serial + 1) };
+    let change: Change = serde_json::from_value(json).unwrap();
+    let head = Signed::new(&head, [&signer("ada"), &signer("ben")]);
+    News { document: Some(DocumentNews { head, change }), ..News::default() }
+}
+
+#[test]
+fn a_document_that_is_not_understood_is_asked_for_with_pauses_and_told_of_once() {
+    let (mut administrators, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    world.says = Some(of_a_later_version(&administrators));
+    let before = world.questions;
+    let is_too_often = |world: &World| world.questions - before > 6 * 100;
+    assert!(!world.run_until(HOUR, is_too_often), "{} questions", world.questions - before);
+    let is_of_it = |warning: &&String| warning.contains("unknown field `later`");
+    let warnings = world.warnings.iter().filter(is_of_it).count();
+    assert!((6..=12).contains(&warnings), "{:?}", world.warnings);
+    // What they do understand is taken, a pause later at the latest.
+    world.says = None;
+    let news = revoke(&mut administrators, "s3", 3);
+    world.publish(news);
+    assert!(world.run_until(100 * SECOND, all_have(2)));
+    // After that there is no pause.
+    let news = revoke(&mut administrators, "s4", 4);
+    world.publish(news);
+    assert!(world.run_until(SECOND, all_have(3)));
+}
+
+#[test]
+fn who_is_told_again_what_is_known_asks_again_with_pauses() {
+    let (administrators, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    world.says = Some(News { document: Some(administrators.document(1)), ..News::default() });
+    let before = world.questions;
+    let is_too_often = |world: &World| world.questions - before > 6 * 100;
+    assert!(!world.run_until(HOUR, is_too_often), "{} questions", world.questions - before);
+    assert!(world.warnings.is_empty(), "{:?}", world.warnings);
+}
+
+#[test]
+fn who_pushes_what_was_not_signed_makes_nobody_ask_others_for_all() {
+    let (mut administrators, mut world) = hub_and_five();
+    world.run(10 * SECOND);
+    let head = administrators.document(1).head;
+    administrators.contents.remove(&name("s6"));
+    let forged = DocumentNews { head, change: administrators.contents.complete() };
+    let forged = News { document: Some(forged), ..News::default() };
+    world.warnings.clear();
+    for _ in 0..3600 {
+        let now = world.now;
+        world.agents.get_mut(&name("hub")).unwrap().told(&name("s2"), forged.clone(), now);
+        world.run(SECOND);
+    }
+    assert_eq!(world.wholes, 0);
+    assert!((1..=2).contains(&world.warnings.len()), "{:?}", world.warnings);
 }
 
 #[test]

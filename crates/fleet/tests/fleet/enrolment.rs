@@ -1,6 +1,6 @@
 //! Invitations and applications.
 
-use fleet::enrolment::{ApplicationError, Invitation, NoInvitation, Terms, check, id};
+use fleet::enrolment::{Application, ApplicationError, Invitation, NoInvitation, Terms, check, id};
 use fleet::signed::Signed;
 
 use crate::scene::{Administrators, contact, member, mesh, name, signer};
@@ -61,6 +61,38 @@ fn who_has_seen_no_invitation_makes_no_application() {
     let others = Signed::new(&good.read().unwrap(), [&signer("token")]);
     assert_eq!(check(&others, network), Err(ApplicationError::Unsigned));
     assert_eq!(check(&good, fleet::key::Digest::of(b"another")), Err(ApplicationError::Foreign));
+}
+
+/// Networks of /64, so many of them.
+fn networks(count: u16) -> Vec<ipnet::IpNet> {
+    (0..count).map(|number| format!("fd00:0:0:{number:x}::/64").parse().unwrap()).collect()
+}
+
+#[test]
+fn an_application_is_no_longer_than_what_can_be_said_in_it() {
+    let administrators = Administrators::of(mesh());
+    let network = administrators.chain.network();
+    let apply = |own: u16, may_take: u16| {
+        let mut asked = member("kiel", "spoke", 1);
+        asked.address = None;
+        (asked.networks, asked.may_take) = (networks(own), networks(may_take));
+        invitation(&administrators).apply(&signer("kiel"), asked, contact(1))
+    };
+    let most = apply(256, 256).unwrap();
+    for (own, may_take) in [(257, 0), (0, 257)] {
+        let words = apply(own, may_take).unwrap_err().to_string();
+        assert!(
+            words.contains("site kiel has 257 networks") && words.contains("256 are the most"),
+            "{words}"
+        );
+    }
+    // Nor can it be made longer with what says nothing.
+    let padded = serde_json::to_string(&most.read().unwrap()).unwrap() + &" ".repeat(30_000);
+    let json = serde_json::json!({ "text": padded, "signatures": [] });
+    let mut padded: Signed<Application> = serde_json::from_value(json).unwrap();
+    padded.sign(&signer("kiel"));
+    padded.sign(&signer("token"));
+    assert!(matches!(check(&padded, network), Err(ApplicationError::Long(_))));
 }
 
 #[test]

@@ -57,6 +57,10 @@ pub(crate) struct World {
     /// Bytes that agents have sent and received, and questions that controllers were asked.
     pub(crate) bytes: u64,
     pub(crate) questions: u64,
+    /// Questions for the whole document, by who has one.
+    pub(crate) wholes: u64,
+    /// What controllers tell instead of what they know, to all and at once.
+    pub(crate) says: Option<News>,
 }
 
 #[derive(Clone)]
@@ -109,6 +113,8 @@ impl World {
             count: 0,
             bytes: 0,
             questions: 0,
+            wholes: 0,
+            says: None,
         }
     }
 
@@ -207,6 +213,8 @@ impl World {
             Action::Ask { id, source, question, news, wait } => {
                 let text = serde_json::to_string(&question).unwrap() + &serde_json::to_string(&news).unwrap();
                 self.bytes += text.len() as u64;
+                let has_document = self.agents[who].fleet().serial().is_some();
+                self.wholes += u64::from(question.have.serial.is_none() && has_document);
                 let at = match source {
                     Source::Peer { name, .. } => Ok(name),
                     Source::Inside { name, .. } => Err(name),
@@ -282,7 +290,13 @@ impl World {
         for waiting in std::mem::take(&mut self.waiting) {
             let desk_answer = match &waiting.at {
                 Ok(peer) => self.agents[peer].answer(&waiting.by, &waiting.question, waiting.until <= now),
-                Err(_) => self.controllers.answer(&waiting.by, &waiting.question, waiting.until <= now),
+                Err(_) => {
+                    let is_late = self.says.is_some() || waiting.until <= now;
+                    self.controllers.answer(&waiting.by, &waiting.question, is_late).map(|answer| {
+                        let news = self.says.clone().unwrap_or(answer.news);
+                        Answer { news, ..answer }
+                    })
+                }
             };
             match desk_answer {
                 Some(answer) => {
