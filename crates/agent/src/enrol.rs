@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use fleet::agent::Asker;
-use fleet::authority::Chain;
 use fleet::enrolment::{Application, ApplicationError, Invitation, State, Status, id, pause};
 use fleet::exchange::Question;
 use fleet::fleet::Fleet;
@@ -147,7 +146,7 @@ impl<'i> Enrolment<'i> {
     async fn fetch(&self, controller: &mut Controller, status: Status) -> Result<Fleet, EnrolError> {
         let forged = |why: String| EnrolError::Forged(why);
         let network = self.invitation.network;
-        let chain = Chain::of(network, status.authorities).map_err(|error| forged(error.to_string()))?;
+        let chain = self.invitation.chain(status.authorities).map_err(|error| forged(error.to_string()))?;
         let mut fleet = Fleet::new(chain);
         let identity = self.identity.to_text().parse().expect("a key's text");
         let asker = Asker::new(network, self.site.clone(), identity);

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use fleet::agent::{Action, Agent, Asker, Held, RequestId, Source};
-use fleet::authority::Chain;
 use fleet::enrolment::{APPLY, Invitation, State, Status, Terms, id, pause, status_path};
 use fleet::exchange::{Answer, Challenge, FromController, Question, Request, SYNC, Told};
 use fleet::fleet::Fleet;
@@ -86,7 +85,7 @@ async fn enrol(
         }
         tokio::time::sleep(pause(begin.elapsed(), random)).await;
     };
-    let mut fleet = Fleet::new(Chain::of(world.network, status.authorities).ok()?);
+    let mut fleet = Fleet::new(invitation.chain(status.authorities).ok()?);
     let asker = Asker::new(world.network, name.clone(), signer(SITE, number));
     let question = Question { have: fleet.have(), since: None };
     let line = Line::default();

@@ -96,6 +96,9 @@ pub enum AuthorityError {
         /// What is known here.
         known: u64,
     },
+    /// It is not the one that somebody was told of, nor does it come after that.
+    #[error("it does not follow from the authority that was in force when the site was invited")]
+    Astray,
     /// It could never be used.
     #[error("{0}")]
     Senseless(&'static str),
@@ -237,6 +240,18 @@ impl Chain {
     #[must_use]
     pub fn current(&self) -> &Authority {
         &self.current
+    }
+
+    /// The digest of the newest.
+    #[must_use]
+    pub fn digest(&self) -> Digest {
+        self.links.last().map_or(self.network, Signed::digest)
+    }
+
+    /// Whether the authority with this digest is one of them.
+    #[must_use]
+    pub fn contains(&self, digest: Digest) -> bool {
+        self.links.iter().any(|link| link.digest() == digest)
     }
 
     /// The links behind this version: what somebody who has that lacks.

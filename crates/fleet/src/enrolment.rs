@@ -15,7 +15,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
-use crate::authority::{Authority, NetworkId};
+use crate::authority::{Authority, AuthorityError, Chain, NetworkId};
 use crate::key::{Digest, SigningKey, VerifyingKey};
 use crate::name::Name;
 use crate::settings::Controller;
@@ -54,6 +54,10 @@ pub fn pause(since: Duration, random: &mut fastrand::Rng) -> Duration {
 pub struct Invitation {
     /// The network, by which the site knows its administrators.
     pub network: NetworkId,
+    /// The digest of the authority that was in force, if that was not the first: administrators whose keys were replaced before
+    /// have no say to this site. Without it they could, together with a controller, name others to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    authority: Option<Digest>,
     /// Where it may apply.
     pub controllers: Vec<Controller>,
     /// The key that is good for one application, as [`SigningKey::to_text`].
@@ -113,8 +117,8 @@ pub struct Status {
     pub id: String,
     /// What became of it.
     pub state: State,
-    /// Who may sign in this network, from the first authority on: the site verifies them by the network's name
-    /// ([`crate::authority::Chain::of`]), and asks for the document itself.
+    /// Who may sign in this network, from the first authority on: the site verifies them by its invitation
+    /// ([`Invitation::chain`]), and asks for the document itself.
     pub authorities: Vec<Signed<Authority>>,
 }
 
@@ -189,7 +193,25 @@ impl Invitation {
         terms: Terms,
         expires: u64,
     ) -> Self {
-        Invitation { network, controllers, key: key.to_text(), terms, expires }
+        Invitation { network, authority: None, controllers, key: key.to_text(), terms, expires }
+    }
+
+    /// For a site that takes no other authority than the newest of these, and those behind it.
+    #[must_use]
+    pub fn knowing(self, chain: &Chain) -> Self {
+        let authority = Some(chain.digest()).filter(|digest| *digest != self.network);
+        Invitation { authority, ..self }
+    }
+
+    /// Who may sign, out of the links that a controller tells.
+    ///
+    /// # Errors
+    /// If they are of another network, one of them does not follow the one before it, or they lead past the authority that was in
+    /// force.
+    pub fn chain(&self, links: impl IntoIterator<Item = Signed<Authority>>) -> Result<Chain, AuthorityError> {
+        let chain = Chain::of(self.network, links)?;
+        let is_its = self.authority.is_none_or(|digest| chain.contains(digest));
+        if is_its { Ok(chain) } else { Err(AuthorityError::Astray) }
     }
 
     /// As one string: a secret.

@@ -209,6 +209,27 @@ fn a_controller_of_another_network_is_refused() {
     assert!(said.contains("not to be believed: it is of another network"), "{said}");
 }
 
+/// A controller has the key of an administrator who was replaced before the site was invited.
+#[test]
+fn who_may_not_sign_any_more_names_nobody_to_a_site_that_was_invited_since() {
+    let next = |seed: u8| {
+        let administrators = vec![Administrator { name: name("ben"), key: key(seed).public() }];
+        let network = Some(chain().network());
+        let authority =
+            Authority { version: 2, network, threshold: 1, administrators, delegates: Vec::new() };
+        Signed::new(&authority, [&key(1), &key(seed)])
+    };
+    let fake = Fake::start(Certificate::new(), move |_, _| {
+        let authorities = [chain().after(0), &[next(66)]].concat();
+        Said::ok(&Status { id: String::new(), state: State::Member, authorities })
+    });
+    let mut now = chain();
+    now.extend(next(4)).unwrap();
+    let (result, _folder) = enrol(&invitation(&fake).knowing(&now));
+    let said = result.unwrap_err().to_string();
+    assert!(said.contains("not to be believed: it does not follow from the authority"), "{said}");
+}
+
 #[test]
 fn a_controller_with_another_certificate_is_told_nothing() {
     let told = Arc::new(AtomicUsize::new(0));

@@ -1,5 +1,6 @@
 //! Invitations and applications.
 
+use fleet::authority::{Administrator, Authority, AuthorityError};
 use fleet::enrolment::{Application, ApplicationError, Invitation, NoInvitation, Terms, check, id};
 use fleet::signed::Signed;
 
@@ -61,6 +62,38 @@ fn who_has_seen_no_invitation_makes_no_application() {
     let others = Signed::new(&good.read().unwrap(), [&signer("token")]);
     assert_eq!(check(&others, network), Err(ApplicationError::Unsigned));
     assert_eq!(check(&good, fleet::key::Digest::of(b"another")), Err(ApplicationError::Foreign));
+}
+
+#[test]
+fn administrators_who_were_replaced_have_no_say_to_who_is_invited_since() {
+    let mut administrators = Administrators::of(mesh());
+    let before = invitation(&administrators).knowing(&administrators.chain);
+    let first = administrators.chain.after(0).to_vec();
+    let network = administrators.chain.network();
+    let next = |version: u64, who: &str, signers: &[&str]| {
+        let value = Authority {
+            version,
+            network: Some(network),
+            threshold: 1,
+            administrators: vec![Administrator { name: name(who), key: signer(who).public() }],
+            delegates: Vec::new(),
+        };
+        Signed::new(&value, &signers.iter().map(|who| signer(who)).collect::<Vec<_>>())
+    };
+    administrators.chain.extend(next(2, "dora", &["ada", "ben", "dora"])).unwrap();
+    let text = invitation(&administrators).knowing(&administrators.chain).to_text();
+    let read: Invitation = text.parse().unwrap();
+    // By enough of those who went, and a controller that tells it.
+    let others = [first[0].clone(), next(2, "mallory", &["ada", "ben", "mallory"])];
+    assert_eq!(read.chain(others.clone()).unwrap_err(), AuthorityError::Astray);
+    assert_eq!(read.chain(first.clone()).unwrap_err(), AuthorityError::Astray, "and what comes later");
+    assert_eq!(read.chain(administrators.chain.after(0).to_vec()).unwrap().current().version, 2);
+    administrators.chain.extend(next(3, "emil", &["dora", "emil"])).unwrap();
+    assert_eq!(read.chain(administrators.chain.after(0).to_vec()).unwrap().current().version, 3);
+    // While the first one is in force it is the network's name, and the string is as it was.
+    assert_eq!(before.to_text(), invitation(&administrators).to_text());
+    assert!(before.chain(others).is_ok());
+    assert!(text.len() - before.to_text().len() < 90);
 }
 
 /// Networks of /64, so many of them.

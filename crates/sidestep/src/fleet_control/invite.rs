@@ -112,7 +112,8 @@ impl InviteOptions {
         let controllers = fleet.settings().map(|settings| settings.controllers.clone()).unwrap_or_default();
         let to_invite = ToInvite { key: key.public(), terms: &terms, expires };
         folder.post::<serde_json::Value>("/v1/invitations", &to_invite).await?;
-        Ok(Invitation::new(fleet.network(), controllers, &key, terms, expires).to_text())
+        let invitation = Invitation::new(fleet.network(), controllers, &key, terms, expires);
+        Ok(invitation.knowing(fleet.chain()).to_text())
     }
 }
 
