@@ -7,6 +7,7 @@
 //!   3 (spoke, later) ─────┘
 //! ```
 
+use std::collections::BTreeSet;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
 use std::time::Duration;
@@ -342,6 +343,94 @@ fn a_fleets_zones_and_directions_hold_in_firewalls() {
     fleet.scene.run("h", &[&program, "reload", &tunnel]);
     wait_until("what the hub lets pass", || fleet.reaches("1", "2"));
     assert!(!fleet.reaches("2", "1"));
+}
+
+/// A clock of its own for what is started with these words: what is in the file is added to the time.
+fn with_clock(file: &str) -> [String; 5] {
+    [
+        "env".to_owned(),
+        "LD_PRELOAD=/usr/$LIB/faketime/libfaketime.so.1".to_owned(),
+        // It steps in the midst of everything, and what counts from a start goes on.
+        format!("FAKETIME_TIMESTAMP_FILE={file}"),
+        "FAKETIME_NO_CACHE=1".to_owned(),
+        "FAKETIME_DONT_FAKE_MONOTONIC=1".to_owned(),
+    ]
+}
+
+/// No clock is asked for what is in force: invitations alone expire, by the clock of the controller.
+#[test]
+fn clocks_step_by_a_year_and_only_invitations_notice() {
+    if crate::program(&["faketime"]).is_none() {
+        return;
+    }
+    let Some(mut fleet) = Fleet::new() else { return };
+    let clock = |fleet: &Fleet, whose: &str, step: &str| fleet.scene.write(whose, step).display().to_string();
+    let (program, folder) = (fleet.scene.program(), fleet.scene.path("control").display().to_string());
+    let start = |fleet: &mut Fleet, node: &str, clock: &str, words: &[&str]| {
+        let clock = with_clock(clock);
+        let words: Vec<&str> = clock.iter().map(String::as_str).chain(words.iter().copied()).collect();
+        fleet.scene.start(node, &words);
+    };
+    fleet.kill_controller();
+    let controllers = clock(&fleet, "clock-of-control", "+0");
+    start(&mut fleet, "h", &controllers, &[&program, "control", "up", "--dir", &folder]);
+    wait_until("a controller", || fleet.control(&["sites"]).contains("document 1"));
+    for node in ["h", "1", "2"] {
+        fleet.enroll(node);
+    }
+    fleet.sign(&["approve", "--all"]);
+    fleet.start("h");
+    fleet.start("2");
+    // The agent of 1 has its own clock, and its gateway has the machine's.
+    wait_until("a member", || fleet.scene.log("1").contains("is a site of the fleet now"));
+    let tunnel = fleet.scene.tunnel("1");
+    let (file, state) = (format!("etc/{tunnel}.toml"), fleet.scene.path("state").display().to_string());
+    fleet.scene.start("1", &[&program, "up", &file, "--state-dir", "1.state"]);
+    let agents = clock(&fleet, "clock-of-1", "+0");
+    start(&mut fleet, "1", &agents, &[&program, "agent", &tunnel, "--state-dir", &state]);
+    wait_until("a spoke reaches the hub", || fleet.reaches("1", "h") && fleet.reaches("2", "h"));
+
+    let (lost, _) = fleet.scene.ping_while("1", &inside("h"), 12, || {
+        for (domain, controller, agent) in [
+            ("ahead.example.net", "+365d", "-365d"),
+            ("behind.example.net", "-365d", "+365d"),
+            ("right.example.net", "+0", "+0"),
+        ] {
+            clock(&fleet, "clock-of-control", controller);
+            clock(&fleet, "clock-of-1", agent);
+            let rules = fleet.control(&["policy"]);
+            let rules = rules.lines().filter(|line| !line.starts_with("signposts"));
+            let rules =
+                [&format!("signposts = \"{domain}\"\n"), &*rules.collect::<Vec<_>>().join("\n")].concat();
+            let file = fleet.scene.write("rules.toml", &rules).display().to_string();
+            let said = fleet.sign(&["policy", &file]);
+            assert!(said.contains("published"), "{said}");
+            wait_until("the agent of 1 knows", || {
+                let known = fleet.scene.path(&format!("state/{tunnel}/fleet.json"));
+                std::fs::read_to_string(known).is_ok_and(|known| known.contains(domain))
+            });
+        }
+    });
+    assert_eq!(lost, 0);
+    // A year ahead an invitation for an hour has expired; a year behind it is for too long.
+    for (step, why) in [("+365d", "30 days"), ("-365d", "30 days")] {
+        clock(&fleet, "clock-of-control", step);
+        let said = fleet.control(&["invite", "--site", "3", "--role", "spoke", "--expires", "1h"]);
+        assert!(said.contains(why), "{said}");
+    }
+    fleet.sign(&["revoke", "2"]);
+    wait_until("the hub has no peer 2", || !fleet.has("h", "2"));
+    clock(&fleet, "clock-of-control", "+0");
+    fleet.enroll("3");
+    let said = fleet.sign(&["approve", "--all"]);
+    assert!(said.contains("published"), "{said}");
+    fleet.start("3");
+    wait_until("the new spoke reaches the first", || fleet.reaches("3", "1"));
+    // It verifies, and its times are those of the clocks.
+    let log = fleet.control(&["log"]);
+    let times = log.lines().filter_map(|line| line.split_whitespace().nth(1)?.split_once('-'));
+    let years: BTreeSet<&str> = times.map(|(year, _)| year).collect();
+    assert!(log.contains("\nhead ") && years.len() >= 3, "{log}");
 }
 
 #[test]
