@@ -321,3 +321,31 @@ async fn the_description_has_all_routes() {
         }
     }
 }
+
+#[tokio::test]
+async fn each_route_takes_the_role_that_the_description_names() {
+    let described: Value = serde_json::from_str(OPENAPI).unwrap();
+    let served = Served::new().await;
+    let roles = [Role::Viewer, Role::Inviter, Role::Publisher];
+    let mut people = 0;
+    for (path, operations) in described["paths"].as_object().unwrap() {
+        for (method, operation) in operations.as_object().unwrap() {
+            let Some(needed) = operation["x-role"].as_str() else { continue };
+            let needed = roles.into_iter().find(|role| role.to_string() == needed).expect("a role");
+            let method: Method = method.to_uppercase().parse().unwrap();
+            let path = path.replace("{id}", &"a".repeat(64)).replace("{serial}", "1");
+            for role in roles {
+                // Anew each time: one of the routes is for who logs out.
+                people += 1;
+                let one = served.person(&format!("p{people}"), role).await;
+                let (status, _) = one.ask(method.clone(), &path, Bytes::new()).await.unwrap();
+                assert_ne!(status, StatusCode::UNAUTHORIZED, "{role}: {method} {path}");
+                assert_eq!(
+                    status == StatusCode::FORBIDDEN,
+                    role < needed,
+                    "{role}: {method} {path}: {status}"
+                );
+            }
+        }
+    }
+}
