@@ -3,9 +3,9 @@
 use maud::Markup;
 
 use super::paper;
-use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
+use super::results::{Cell, Results, families, rules_cell, translation_cell, tunnel_cell};
 use super::rules::COUNTS;
-use super::subject::{List, Part, Router, Subject, Tunnel};
+use super::subject::{List, Part, Router, Subject, Tunnel, Way};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::chart::Scale;
 use crate::chart::steps::{Line, figure};
@@ -29,7 +29,8 @@ pub(super) struct Section {
 /// All that there is something to say about.
 pub(super) fn sections(store: &Store) -> Vec<Section> {
     let results = Results(store);
-    let mut sections = vec![aims(results), router(results), firewall(results), tunnel(results)];
+    let mut sections =
+        vec![aims(results), router(results), firewall(results), tunnel(results), translation(results)];
     sections.retain(|section| !section.tables.is_empty());
     sections
 }
@@ -86,6 +87,13 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
         add(aim, beside(Tunnel::Native), 0.9..=ANYTHING);
         let aim = format!("T3: the tunnel better than one in user space: {what}, frames of 1024");
         add(aim, beside(Tunnel::UserSpace), 1.0..=ANYTHING);
+    }
+    for (test, what) in TRANSLATION_TESTS.into_iter().filter(|(test, _)| test.value().1 != "µs") {
+        for base in [Way::Stateless, Way::Forwarded, Way::Masqueraded] {
+            let aim = format!("NAT64: at least 90 % of {}: {what}", base.name());
+            let ratio = results.ratio(&translation_cell(Way::Nat64, test), &translation_cell(base, test));
+            add(aim, ratio, 0.9..=ANYTHING);
+        }
     }
     aims
 }
@@ -373,6 +381,39 @@ fn tunnel(results: Results) -> Section {
         statements: paper::tunnel(results),
         plots,
         tables,
+    }
+}
+
+/// What NAT64 is tried with.
+const TRANSLATION_TESTS: [(Test, &str); 6] = [
+    (Test::Tcp, "TCP with offloads"),
+    (Test::Segments(1_024), "TCP, frames of 1024"),
+    (Test::Packets(86), "UDP, frames of 86"),
+    (Test::Packets(1_024), "UDP, frames of 1024"),
+    (Test::Echo(1_024), "round trip of echoes, frames of 1024"),
+    (Test::Connect, "round trip of a connection's first packet"),
+];
+
+fn translation(results: Results) -> Section {
+    let others = [Way::Stateless, Way::Forwarded, Way::Masqueraded];
+    let rows = TRANSLATION_TESTS.into_iter().map(|(test, what)| {
+        let cell = |way| translation_cell(way, test);
+        let values = Way::ALL.map(|way| results.text(&cell(way)));
+        let ratios = others.map(|other| results.ratio_text(&cell(Way::Nat64), &cell(other)));
+        (format!("{what}, {}", test.value().1), values.into_iter().chain(ratios).collect())
+    });
+    let beside = others.map(|other| format!("nat64 / {}", other.name()));
+    let header: Vec<&str> =
+        std::iter::once("").chain(Way::ALL.map(Way::name)).chain(beside.iter().map(String::as_str)).collect();
+    let how = "TCP in frames of 1024, UDP and round trips without any offload, so that each packet is by itself. Some \
+               datagrams of UDP are answered: the rest are packets of a known connection.";
+    Section {
+        title: "NAT64",
+        about: "host – gateway – server: the gateway is `sidestep up` with its default firewall, and with none where it \
+                is `stateless`. Frames are as large at the host in both IP versions.",
+        statements: Vec::new(),
+        plots: Vec::new(),
+        tables: table("NAT64 beside forwarding and masquerading", how, &header, rows).into_iter().collect(),
     }
 }
 
