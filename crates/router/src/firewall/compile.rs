@@ -342,8 +342,8 @@ fn dispatch(policy: &Policy) -> String {
          \t\tcounter drop comment \"through an interface of no zone\"\n\
          \t}}\n\
          \tchain forward {{\n\
-         \t\ttype filter hook forward priority 0; policy drop;\n{translated}\
-         \t\t{known}\n{forward}\
+         \t\ttype filter hook forward priority 0; policy drop;\n\
+         \t\t{known}\n{translated}{forward}\
          \t\tcounter drop comment \"from or to an interface of no zone\"\n\
          \t}}\n\
          \tchain output {{\n\
