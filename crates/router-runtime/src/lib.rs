@@ -13,6 +13,7 @@ mod answers;
 mod beside;
 mod error;
 pub mod firewall;
+mod flows;
 mod handle;
 mod kernel;
 mod link;

@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Bandwidth, Dnsmasq, Firewall, Forward, Lease, Nat64, Network, Peer};
-use control::router_status::{PortMapping, Prefix, Shaped, Status, Talker, Tunnel, Uplink, Wait};
+use control::router_status::{Bandwidth, Dnsmasq, Firewall, Flows, Forward, Lease, Nat64, Network};
+use control::router_status::{Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
 const MOST_RULES: usize = 5;
@@ -39,6 +39,17 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     if let Some(nat64) = &status.nat64 {
         write_nat64(text, nat64)?;
+    }
+    if let Some(flows) = &status.flows {
+        let Flows { collector, records, lost, left_out, missed } = flows;
+        write!(text, "\nflows to {collector}: {records} records sent, {lost} lost")?;
+        if *left_out > 0 {
+            write!(text, ", {left_out} left out")?;
+        }
+        if *missed > 0 {
+            write!(text, ", {missed} times connections that ended were missed")?;
+        }
+        writeln!(text)?;
     }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;

@@ -2,6 +2,7 @@
 
 mod attacks;
 mod bandwidth;
+mod flows;
 mod follows;
 mod forwards;
 pub(crate) mod hostile_links;
@@ -10,6 +11,7 @@ mod others;
 mod port_mapping;
 pub(crate) mod scene;
 mod scripts;
+mod small_office;
 mod strangers;
 mod traffic;
 
