@@ -12,6 +12,7 @@
 
 mod assemble;
 pub mod attachment;
+mod bandwidth;
 mod classic;
 mod config;
 mod converter;

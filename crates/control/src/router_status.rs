@@ -102,6 +102,39 @@ pub struct Uplink {
     pub dns_servers: Vec<Ipv6Addr>,
     /// Null where it is none.
     pub tunnel: Option<Tunnel>,
+    /// Null where it is not given.
+    #[serde(default)]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// What an uplink's link carries.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// What comes in; null where that is not given.
+    pub down: Option<Shaped>,
+    /// What goes out; null where that is not given.
+    pub up: Option<Shaped>,
+}
+
+/// Packets that go by CAKE. Counts begin anew when it is made anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shaped {
+    /// Bits per second, as in the configuration.
+    pub rate_bits: u64,
+    /// As the kernel has it; null where it does not shape.
+    pub rate_in_force_bits: Option<u64>,
+    /// Packets that went on.
+    pub sent_packets: u64,
+    /// Their bytes, as the kernel counts them.
+    pub sent_bytes: u64,
+    /// Packets that were dropped, so that their senders slow down.
+    pub dropped_packets: u64,
+    /// Packets that were marked instead (ECN).
+    pub marked_packets: u64,
+    /// Bytes that wait now.
+    pub backlog_bytes: u64,
+    /// How long packets waited lately, in milliseconds; in the class of CAKE where it was longest.
+    pub peak_delay_ms: f64,
 }
 
 /// A delegated prefix that does not come.

@@ -25,6 +25,7 @@ mod port_mapping;
 mod random;
 mod router;
 mod settings;
+mod shaping;
 mod standalone;
 mod state_file;
 mod status;

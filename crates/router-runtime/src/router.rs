@@ -178,11 +178,17 @@ impl Router {
         uplinks.append(&mut self.uplinks);
         networks.append(&mut self.networks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
+            // What its link carries concerns nothing that it hears.
+            let is_same = |known: &Uplink| Uplink { bandwidth: uplink.bandwidth, ..known.clone() } == *uplink;
             let same = uplinks
                 .iter()
-                .position(|interface| interface.uplink == *uplink && interface.probing() == probing);
+                .position(|interface| is_same(&interface.uplink) && interface.probing() == probing);
             self.uplinks.push(match same {
-                Some(place) => uplinks.remove(place),
+                Some(place) => {
+                    let mut same = uplinks.remove(place);
+                    same.uplink.bandwidth = uplink.bandwidth;
+                    same
+                }
                 None => {
                     let remembered =
                         (contents.lease(&uplink.name, clock), contents.routers.get(&uplink.name).copied());

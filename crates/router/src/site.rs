@@ -97,6 +97,35 @@ pub struct Uplink {
     pub masquerade: bool,
     /// What carries it, if it is a tunnel.
     pub tunnel: Option<Tunnel>,
+    /// What its link carries, if queues are to be kept short.
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// What the link of an uplink carries, a little less than it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Bits per second that come in; nothing is done about them without.
+    pub down: Option<u64>,
+    /// Bits per second that go out; nothing is done about them without.
+    pub up: Option<u64>,
+    /// What the link adds to each packet.
+    pub overhead: Overhead,
+}
+
+/// Kinds of links, by what they add to each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overhead {
+    /// Ethernet and fibre: preamble, header, check sequence and gap.
+    #[default]
+    Ethernet,
+    /// Cable.
+    Docsis,
+    /// VDSL, with PPPoE in a VLAN.
+    Ptm,
+    /// ADSL: cells.
+    Atm,
+    /// Not considered.
+    None,
 }
 
 impl Uplink {

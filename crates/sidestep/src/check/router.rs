@@ -101,6 +101,13 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         let hosts: Vec<_> = uplink.probes.iter().map(ToString::to_string).collect();
         writeln!(text, "          it counts as working while one of these answers: {}", hosts.join(", "))?;
     }
+    if let Some(bandwidth) = &uplink.bandwidth {
+        let sides = [(bandwidth.down, "in"), (bandwidth.up, "out")];
+        let sides = sides.into_iter().filter_map(|(rate, side)| Some((rate?, side)));
+        let sides: Vec<_> =
+            sides.map(|(rate, side)| format!("{} {side}", words::rate(rate as f64))).collect();
+        writeln!(text, "          keep queues short by CAKE: {}", sides.join(", "))?;
+    }
     if uplink.masquerade {
         writeln!(text, "          masquerade IPv4 with the address of {}", uplink.interface)?;
     }

@@ -1,6 +1,7 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod bandwidth;
 mod flows;
 mod follows;
 mod forwards;
