@@ -5,6 +5,7 @@ use crate::comparison::tables::{multiple, number};
 use crate::experiment::store::{Place, Store};
 use lab::topology::Topology;
 
+use super::rules::RuleSet;
 use super::subject::{List, Part, Subject, Translation, Tunnel, Way};
 use super::test::{Family, Test};
 
@@ -22,8 +23,8 @@ pub(super) const fn families(part: Part, subject: Subject, test: Test) -> [Cell;
     [Cell { part, subject, family: Family::Ipv6, test }, Cell { part, subject, family: Family::Ipv4, test }]
 }
 
-pub(super) const fn rules_cell(list: List, count: u32, family: Family, test: Test) -> Cell {
-    Cell { part: Part::T2, subject: Subject::Rules(list, count), family, test }
+pub(super) fn rules_cell(list: List, rules: impl Into<RuleSet>, family: Family, test: Test) -> Cell {
+    Cell { part: Part::T2, subject: Subject::Rules(list, rules.into()), family, test }
 }
 
 pub(super) const fn tunnel_cell(tunnel: Tunnel, test: Test) -> Cell {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::rules;
+use super::rules::{self, RuleSet};
 use super::subject::{List, Router, Subject, Translation, Tunnel, Way};
 use super::test::Family;
 use crate::nat::packets;
@@ -131,7 +131,7 @@ impl GatewayScene {
         };
         self.up(&gateway, &configuration)?;
         match subject {
-            Subject::Rules(list, count) => self.load(&gateway, list, count),
+            Subject::Rules(list, rules) => self.load(&gateway, list, rules),
             _ => Ok(()),
         }
     }
@@ -156,19 +156,19 @@ impl GatewayScene {
     }
 
     /// Puts the rules into force.
-    fn load(&self, gateway: &Namespace, list: List, count: u32) -> Result<(), Error> {
+    fn load(&self, gateway: &Namespace, list: List, rules: RuleSet) -> Result<(), Error> {
         match list {
             List::Iptables => {
                 for ipv4 in [false, true] {
                     let restore =
                         restore(ipv4).ok_or_else(|| Error::Usage("iptables is not installed".into()))?;
-                    check_with_input(&mut gateway.command(restore)?, &rules::iptables(count, ipv4))?;
+                    check_with_input(&mut gateway.command(restore)?, &rules::iptables(rules, ipv4))?;
                 }
                 Ok(())
             }
-            List::Nftables => gateway.nft(&rules::nftables(count)),
+            List::Nftables => gateway.nft(&rules::nftables(rules)),
             List::Sidestep => {
-                let file = self.write("firewall.toml", &rules::firewall(count))?;
+                let file = self.write("firewall.toml", &rules::firewall(rules))?;
                 let mut command = gateway.command(&self.program)?;
                 check(command.args(["firewall", "apply"]).arg(file).stdin(Stdio::null()))?;
                 Ok(())

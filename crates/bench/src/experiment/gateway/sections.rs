@@ -4,7 +4,7 @@ use maud::Markup;
 
 use super::paper;
 use super::results::{Cell, Results, families, rules_cell, translation_cell, tunnel_cell};
-use super::rules::COUNTS;
+use super::rules::{COUNTS, MIXED_COUNTS, Mix, RuleSet};
 use super::subject::{List, Part, Router, Subject, Tunnel, Way};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::chart::Scale;
@@ -77,8 +77,15 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
             let with = |count| rules_cell(List::Sidestep, count, family, test);
             let slower_is_less = matches!(test.value().1, "µs");
             let met = if slower_is_less { NOTHING..=1.05 } else { 0.95..=ANYTHING };
-            let what = format!("T2: with 10,000 rules within 5 % of none: {what}, {}", shown(family));
-            add(what, results.ratio(&with(10_000), &with(0)), met);
+            let aim = format!("T2: with 10,000 rules within 5 % of none: {what}, {}", shown(family));
+            add(aim, results.ratio(&with(10_000), &with(0)), met.clone());
+            for (mix, which) in
+                [(Mix::Mixed, "mixed rules"), (Mix::Beside, "mixed rules, beside listed networks")]
+            {
+                let mixed = rules_cell(List::Sidestep, RuleSet { mix, count: 10_000 }, family, test);
+                let aim = format!("T2: with 10,000 {which} within 5 % of none: {what}, {}", shown(family));
+                add(aim, results.ratio(&mixed, &with(0)), met.clone());
+            }
         }
     }
     for (test, what) in [(Test::Segments(1_024), "TCP"), (Test::Packets(1_024), "UDP")] {
@@ -280,13 +287,14 @@ fn firewall(results: Results) -> Section {
             tables.extend(table(&title, how, &header, rows));
         }
     }
+    tables.extend([Family::Ipv6, Family::Ipv4].into_iter().flat_map(|family| mixed(results, family)));
     let ratio = |(test, what): (Test, &str), class| Line {
         name: what.to_owned(),
         class,
         points: COUNTS
             .iter()
             .map(|count| {
-                let [v6, v4] = families(Part::T2, Subject::Rules(List::Sidestep, *count), test);
+                let [v6, v4] = families(Part::T2, Subject::Rules(List::Sidestep, (*count).into()), test);
                 results.ratio(&v6, &v4).map(|ratio| ratio.median)
             })
             .collect(),
@@ -309,6 +317,33 @@ fn firewall(results: Results) -> Section {
         plots,
         tables,
     }
+}
+
+/// The rules that lists hold.
+fn mixed(results: Results, family: Family) -> impl Iterator<Item = Table> {
+    RULES_TESTS.into_iter().filter_map(move |(test, what)| {
+        let title = format!("Mixed rules: {what}, {}, {}", shown(family), test.value().1);
+        let rows = std::iter::once(0).chain(MIXED_COUNTS).map(|count| {
+            let shown = |list, mix| {
+                let none = rules_cell(list, 0, family, test);
+                if count == 0 {
+                    return results.text(&none);
+                }
+                let cell = rules_cell(list, RuleSet { mix, count }, family, test);
+                let text = results.text(&cell)?;
+                let ratio = results.ratio(&cell, &none);
+                Some(ratio.map_or(text.clone(), |ratio| format!("{text} ({}×)", multiple(ratio.median))))
+            };
+            let mut cells: Vec<Option<String>> = List::ALL.map(|list| shown(list, Mix::Mixed)).to_vec();
+            cells.push(shown(List::Sidestep, Mix::Beside).filter(|_| count > 0));
+            (crate::comparison::tables::thousands(count.into()), cells)
+        });
+        let how = "In brackets: as a multiple of the same without rules. Prefixes of 20 lengths over IPv6, 16 over IPv4, for \
+                   everything, a port, a range of ports or echo requests. Beside: each hundredth is next to the client.";
+        let header: Vec<&str> =
+            std::iter::once("rules").chain(List::ALL.map(List::name)).chain(["sidestep, beside"]).collect();
+        table(&title, how, &header, rows)
+    })
 }
 
 fn tunnel(results: Results) -> Section {

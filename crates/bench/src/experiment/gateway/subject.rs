@@ -1,6 +1,6 @@
 //! What is measured: the parts of the plan, what each compares, and the tests that it makes of them.
 
-use super::rules::COUNTS;
+use super::rules::{COUNTS, MIXED_COUNTS, Mix, RuleSet};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 
 /// Who is a router without Sidestep.
@@ -41,8 +41,16 @@ impl Part {
                 .collect(),
             Self::T2 => {
                 let counts: &[u32] = if quick { &[0, 1_000] } else { &COUNTS };
-                let of = |count: &u32| List::ALL.map(|list| Subject::Rules(list, *count));
-                counts.iter().flat_map(of).collect()
+                let of = |rules: RuleSet| List::ALL.map(|list| Subject::Rules(list, rules));
+                let mut subjects: Vec<Subject> =
+                    counts.iter().copied().map(RuleSet::from).flat_map(of).collect();
+                let mixed: &[u32] = if quick { &[1_000] } else { &MIXED_COUNTS };
+                for count in mixed.iter().copied() {
+                    subjects.extend(of(RuleSet { mix: Mix::Mixed, count }));
+                    // Lists are walked to their end in any case.
+                    subjects.push(Subject::Rules(List::Sidestep, RuleSet { mix: Mix::Beside, count }));
+                }
+                subjects
             }
             Self::T3 => Tunnel::ALL.map(Subject::Tunnel).into(),
             Self::Nat64 => [true, false]
@@ -105,7 +113,7 @@ impl Part {
 pub(super) enum Subject {
     Router(Router),
     /// So many rules.
-    Rules(List, u32),
+    Rules(List, RuleSet),
     /// A way between two gateways.
     Tunnel(Tunnel),
     /// What becomes of addresses between a host and a server.
@@ -219,7 +227,7 @@ impl Subject {
                 let packets = if offloads { "offloads" } else { "single" };
                 if by_hand { format!("{BY_HAND}-{packets}") } else { packets.to_owned() }
             }
-            Self::Rules(list, count) => format!("{}-{count}", list.name()),
+            Self::Rules(list, rules) => format!("{}-{}", list.name(), rules.name()),
             Self::Tunnel(tunnel) => tunnel.name().to_owned(),
             Self::Translation(Translation { way, offloads }) => {
                 format!("{}-{}", way.name(), if offloads { "offloads" } else { "single" })
