@@ -4,7 +4,7 @@
 //! Lifetimes are in seconds; null where there is no end.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,9 @@ pub struct Status {
     /// Ports that hosts inside have asked for, by host.
     #[serde(default)]
     pub port_mappings: Vec<PortMapping>,
+    /// Null where servers elsewhere are not asked by TLS.
+    #[serde(default)]
+    pub dns_over_tls: Option<DnsOverTls>,
     /// Null where none is applied.
     #[serde(default)]
     pub firewall: Option<Firewall>,
@@ -208,6 +211,32 @@ pub struct PortMapping {
     pub asked_by: String,
     /// What is left of it.
     pub seconds: u64,
+}
+
+/// The stubby that asks servers elsewhere by TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DnsOverTls {
+    /// Whether it runs.
+    pub runs: bool,
+    /// Null where it does; otherwise why not.
+    pub why: Option<String>,
+    /// How often it was started anew, because it had ended or asked nobody any more.
+    pub restarts: u64,
+    /// In the order of the configuration.
+    pub servers: Vec<TlsServer>,
+}
+
+/// A server that is asked by TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The name that its certificate has to be for.
+    pub name: String,
+    /// Whether it answered last; null where it was not asked yet.
+    pub works: Option<bool>,
+    /// Why it does not.
+    pub why: Option<String>,
 }
 
 /// The dnsmasq of a network.

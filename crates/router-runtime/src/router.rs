@@ -18,6 +18,7 @@ use config::{Firewall, RouterConfig};
 use control::{Call, Reply, Request};
 
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
+use crate::beside::stubby::{self, Stubby};
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
 use crate::kernel::{Kernel, Problem};
@@ -60,6 +61,8 @@ pub(super) struct Router {
     pub(super) plan: Plan,
     /// What answers hosts that ask for addresses and names.
     pub(super) dnsmasqs: Dnsmasqs,
+    /// What asks servers elsewhere by TLS.
+    pub(super) stubby: Stubby,
     /// Ports that hosts ask for.
     pub(super) port_mapping: PortMapping,
     /// What could not be done, or not be had; each is logged once.
@@ -106,7 +109,7 @@ impl Router {
         let links = Netlink::open()?.links()?;
         check(&config.site, &links)?;
         let kernel = Kernel::open(journal)?;
-        let dnsmasqs = Dnsmasqs::new(journal, &state);
+        let (dnsmasqs, stubby) = (Dnsmasqs::new(journal, &state), Stubby::new(journal));
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
@@ -124,6 +127,7 @@ impl Router {
             retired: Retired::default(),
             plan: Plan::default(),
             dnsmasqs,
+            stubby,
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
             problems: Vec::new(),
             uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
@@ -386,7 +390,9 @@ impl Router {
             addresses: &self.plan.addresses,
             announced: announced.collect(),
         };
-        self.dnsmasqs.follow(&self.site, &around)
+        let mut problems = self.stubby.follow(&self.site);
+        problems.extend(self.dnsmasqs.follow(&self.site, &around));
+        problems
     }
 
     /// Has hosts be able to ask for ports as the configuration and the links are now.
@@ -707,6 +713,7 @@ impl Router {
         let now = Instant::now();
         self.remember();
         self.dnsmasqs.end_all();
+        self.stubby.end();
         for interface in &mut self.networks {
             interface.cease(&mut self.kernel.netlink, now);
         }
@@ -734,6 +741,7 @@ pub fn refuse(config: &RouterConfig) -> Result<(), Error> {
 /// Every interface that is named is there, and every program.
 fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
     dnsmasq::refuse(site)?;
+    stubby::refuse(site)?;
     let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
     let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
     let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));

@@ -50,6 +50,7 @@ impl Router {
             neighbors: neighbors(self),
             forwards: forwards(self),
             port_mappings: port_mappings(self, now),
+            dns_over_tls: self.stubby.status(&self.site),
             // The kernel and the tunnel tell the rest: see `traffic`.
             firewall: None,
             connections: 0,

@@ -147,6 +147,11 @@ fn write_served(
             Upstream::Servers(servers) => {
                 servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             }
+            Upstream::Tls(servers) => {
+                let servers: Vec<_> =
+                    servers.iter().map(|server| format!("{} ({})", server.place, server.name)).collect();
+                format!("{} by TLS", servers.join(", "))
+            }
         };
         writeln!(
             text,

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
+use control::router_status::{DnsOverTls, Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
 use control::router_status::{Nat64, Network, PortMapping, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
@@ -39,6 +39,9 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     if let Some(nat64) = &status.nat64 {
         write_nat64(text, nat64)?;
+    }
+    if let Some(tls) = &status.dns_over_tls {
+        write_dns_over_tls(text, tls)?;
     }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;
@@ -259,18 +262,31 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
     Ok(())
 }
 
+fn write_dns_over_tls(text: &mut String, tls: &DnsOverTls) -> fmt::Result {
+    writeln!(text, "\nDNS over TLS\n  stubby: {}", runs(tls.runs, tls.why.as_deref(), tls.restarts))?;
+    for server in &tls.servers {
+        let state = match (&server.why, server.works) {
+            (Some(why), _) => why,
+            (None, Some(true)) => "works",
+            (None, _) => "not asked yet",
+        };
+        writeln!(text, "  server: {} ({}): {state}", server.address, server.name)?;
+    }
+    Ok(())
+}
+
+/// How a program beside the gateway is.
+fn runs(runs: bool, why: Option<&str>, restarts: u64) -> String {
+    let runs = why.unwrap_or(if runs { "runs" } else { "is being started" });
+    match restarts {
+        0 => runs.to_owned(),
+        1 => format!("{runs}, was started anew once"),
+        times => format!("{runs}, was started anew {times} times"),
+    }
+}
+
 fn write_dnsmasq(text: &mut String, dnsmasq: &Dnsmasq) -> fmt::Result {
-    let runs = match &dnsmasq.why {
-        Some(why) => why.clone(),
-        None if dnsmasq.runs => "runs".to_owned(),
-        None => "is being started".to_owned(),
-    };
-    let restarts = match dnsmasq.restarts {
-        0 => String::new(),
-        1 => ", was started anew once".to_owned(),
-        times => format!(", was started anew {times} times"),
-    };
-    writeln!(text, "  dnsmasq: {runs}{restarts}")?;
+    writeln!(text, "  dnsmasq: {}", runs(dnsmasq.runs, dnsmasq.why.as_deref(), dnsmasq.restarts))?;
     if let Some(domain) = &dnsmasq.domain {
         writeln!(text, "  names: *.{domain}")?;
     }

@@ -1,6 +1,7 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod dns_over_tls;
 mod follows;
 mod forwards;
 pub(crate) mod hostile_links;

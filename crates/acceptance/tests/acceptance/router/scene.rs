@@ -46,6 +46,7 @@ impl RouterScene {
             "dnsmasq",
             "busybox",
             "natpmpc",
+            "stubby",
         ])?;
         let prefix = lab::prefix::unique();
         let folder = tempfile::tempdir().expect("a folder");
@@ -173,7 +174,12 @@ impl RouterScene {
 
     /// The same without waiting.
     pub(crate) fn begin(&mut self) {
-        let mut command = self.node("gw").command(&self.program).expect("the namespace");
+        let command = self.node("gw").command(&self.program).expect("the namespace");
+        self.begin_by(command);
+    }
+
+    /// The same, where this command runs the program.
+    pub(crate) fn begin_by(&mut self, mut command: Command) {
         command.arg("up").arg(self.folder.path().join("gw.toml"));
         command.arg("--state-dir").arg(self.folder.path().join("state"));
         self.gateway =
