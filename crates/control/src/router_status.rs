@@ -31,6 +31,9 @@ pub struct Status {
     /// Ports of uplinks that lead to hosts inside, in the order of the configuration.
     #[serde(default)]
     pub forwards: Vec<Forward>,
+    /// Prefixes that routers behind this one have, by network.
+    #[serde(default)]
+    pub delegated_prefixes: Vec<DelegatedPrefix>,
     /// Ports that hosts inside have asked for, by host.
     #[serde(default)]
     pub port_mappings: Vec<PortMapping>,
@@ -185,9 +188,45 @@ pub struct Network {
     /// What answers hosts that ask the gateway for IPv4 addresses or names; null where nothing does.
     #[serde(default)]
     pub dnsmasq: Option<Dnsmasq>,
+    /// What it gives by DHCPv6; null where nothing.
+    #[serde(default)]
+    pub dhcp6: Option<Dhcp6>,
     /// How many ports its hosts have open; null where they may not ask.
     #[serde(default)]
     pub port_mappings: Option<u64>,
+}
+
+/// What a network gives by DHCPv6.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dhcp6 {
+    /// Length of the prefixes that routers get; null where none do.
+    pub delegates: Option<u8>,
+    /// Hosts that always have the same addresses.
+    pub hosts: Vec<Dhcp6Host>,
+}
+
+/// A host that always has the same addresses, should it ask for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dhcp6Host {
+    /// As in the configuration.
+    pub name: String,
+    /// One in each prefix of its network, as these are now.
+    pub addresses: Vec<Ipv6Addr>,
+}
+
+/// What a router behind this one has of the uplinks' prefixes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DelegatedPrefix {
+    /// The network that the router is in.
+    pub network: String,
+    /// Its link-local address, which the prefixes are routed to.
+    pub router: Ipv6Addr,
+    /// Its DUID, in hexadecimal.
+    pub duid: String,
+    /// The prefixes, with what is left of the uplinks' lifetimes; none while the uplinks have nothing for it.
+    pub prefixes: Vec<Prefix>,
+    /// What is left of it, if the router does not ask again.
+    pub seconds: u64,
 }
 
 /// A port that a host inside has asked for.

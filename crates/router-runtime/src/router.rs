@@ -19,6 +19,7 @@ use control::{Call, Reply, Request};
 
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
 use crate::beside::stubby::{self, Stubby};
+use crate::dhcp6::Dhcp6;
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
 use crate::kernel::{Kernel, Problem};
@@ -65,6 +66,8 @@ pub(super) struct Router {
     pub(super) stubby: Stubby,
     /// Ports that hosts ask for.
     pub(super) port_mapping: PortMapping,
+    /// What hosts and routers behind ask for by DHCPv6.
+    pub(super) dhcp6: Dhcp6,
     /// What could not be done, or not be had; each is logged once.
     pub(super) problems: Vec<String>,
     state_file: StateFile,
@@ -114,6 +117,8 @@ impl Router {
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
         let state_file = StateFile::load(state);
+        let uuid = state_file.contents().uuid.unwrap_or_else(random::uuid);
+        let delegated = state_file.contents().delegated(Clock::read());
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -129,8 +134,9 @@ impl Router {
             dnsmasqs,
             stubby,
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
+            dhcp6: Dhcp6::new(&uuid, delegated),
             problems: Vec::new(),
-            uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
+            uuid,
             state_file,
             next_token: FIRST_INTERFACE,
             changed: false,
@@ -303,7 +309,7 @@ impl Router {
             let interfaces = interfaces.chain(self.networks.iter().filter_map(network::Interface::deadline));
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
-            let interfaces = interfaces.chain(self.port_mapping.deadline());
+            let interfaces = interfaces.chain(self.port_mapping.deadline()).chain(self.dhcp6.deadline());
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
@@ -327,6 +333,7 @@ impl Router {
             for interface in &mut self.tunnels {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
+            self.changed |= self.dhcp6.deadline().is_some_and(|over| now >= over);
             let mut looks = false;
             if self.changed || now >= self.next_look {
                 looks = now >= self.next_look;
@@ -341,6 +348,7 @@ impl Router {
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.follow_hosts());
                 problems.extend(self.follow_port_mapping(now));
+                problems.extend(self.dhcp6.follow(&self.site, &self.links, &self.poller, now));
                 self.log_problems(problems, now);
             }
             self.map_ports(looks, now);
@@ -364,6 +372,7 @@ impl Router {
             .collect();
         self.plan = plan(&self.site, &states, &formerly, now);
         self.plan.problems.extend(refused);
+        self.dhcp6.plan(&self.site, &states, &mut self.plan, now);
         let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
@@ -503,6 +512,7 @@ impl Router {
                 .routers
                 .extend(interface.known_router().map(|router| (interface.uplink.name.clone(), router)));
         }
+        contents.set_delegated(self.dhcp6.leases(), clock);
         for interface in &self.networks {
             contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
         }
@@ -601,6 +611,8 @@ impl Router {
             self.changed |= interface.handle_readable(now);
         } else if self.port_mapping.owns(token) {
             self.port_mapping.handle_readable(token);
+        } else if self.dhcp6.owns(token) {
+            self.changed |= self.dhcp6.handle_readable(token, &self.site, &self.plan, now);
         }
     }
 

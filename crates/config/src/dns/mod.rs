@@ -96,11 +96,12 @@ impl Converter<'_> {
     pub(crate) fn served_are_safe(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
         for (table, network) in document.network.list().iter().zip(&site.networks) {
             let is_outside = policy.is_some_and(|policy| trust(network, policy) == Some(Trust::Outside));
-            if network.has_server() && is_outside {
+            if (network.has_server() || network.dhcp6.is_some()) && is_outside {
                 let given = table.get_ref();
-                let (what, place): (_, Range<usize>) = match given.dhcp.given() {
-                    Some(dhcp) => ("`dhcp`", dhcp.span()),
-                    None => ("[dns]", given.zone.span_or_table()),
+                let (what, place): (_, Range<usize>) = match (given.dhcp.given(), given.dhcp6.given()) {
+                    (Some(dhcp), _) => ("`dhcp`", dhcp.span()),
+                    (_, Some(dhcp6)) => ("`dhcp6`", dhcp6.span()),
+                    _ => ("[dns]", given.zone.span_or_table()),
                 };
                 let title = format!("network {:?} cannot have {what}", network.name);
                 let help = "put the network into a zone with the trust \"inside\" or \"guest\", or remove it";

@@ -37,16 +37,18 @@ fn write_configuration(text: &mut String, servers: &[TlsServer]) -> fmt::Result 
          round_robin_upstreams: 0\n\
          idle_timeout: 10000\n\
          tls_backoff_time: 10\n\
-         listen_addresses: [\"{}@{}\"]\n\
+         listen_addresses: [{}@{}]\n\
          upstream_recursive_servers:\n",
         LISTENS_AT.ip(),
         LISTENS_AT.port()
     )?;
     for server in servers {
-        let (address, port) = (server.place.ip(), server.place.port());
+        let (address, port) = (server.place.ip().to_string(), server.place.port());
+        // In YAML, no value begins with a colon.
+        let zero = if address.starts_with(':') { "0" } else { "" };
         writeln!(
             text,
-            "  - address_data: \"{address}\"\n    tls_port: {port}\n    tls_auth_name: \"{}\"",
+            "  - address_data: {zero}{address}\n    tls_port: {port}\n    tls_auth_name: \"{}\"",
             server.name
         )?;
     }
@@ -110,13 +112,15 @@ mod tests {
         let text = configuration(&[
             server("9.9.9.9:853", "dns.quad9.net"),
             server("[2620:fe::9]:8853", "dns.quad9.net"),
+            server("[::1]:853", "local.example"),
         ]);
         for expected in [
             "dns_transport_list: [GETDNS_TRANSPORT_TLS]\n",
             "tls_authentication: GETDNS_AUTHENTICATION_REQUIRED\n",
-            "listen_addresses: [\"127.8.5.3@53\"]\n",
-            "  - address_data: \"9.9.9.9\"\n    tls_port: 853\n    tls_auth_name: \"dns.quad9.net\"\n",
-            "  - address_data: \"2620:fe::9\"\n    tls_port: 8853\n    tls_auth_name: \"dns.quad9.net\"\n",
+            "listen_addresses: [127.8.5.3@53]\n",
+            "  - address_data: 9.9.9.9\n    tls_port: 853\n    tls_auth_name: \"dns.quad9.net\"\n",
+            "  - address_data: 2620:fe::9\n    tls_port: 8853\n    tls_auth_name: \"dns.quad9.net\"\n",
+            "  - address_data: 0::1\n    tls_port: 853\n    tls_auth_name: \"local.example\"\n",
         ] {
             assert!(text.contains(expected), "{expected}{text}");
         }

@@ -163,6 +163,18 @@ fn write_served(
             writeln!(text, "          and, as in this network, of {}", others.join(", "))?;
         }
     }
+    if let Some(dhcp6) = &network.dhcp6 {
+        if let Some(length) = dhcp6.delegate {
+            writeln!(
+                text,
+                "          delegate a /{length} of each uplink's prefix to routers that ask (DHCPv6)"
+            )?;
+        }
+        for host in &dhcp6.hosts {
+            let low = std::net::Ipv6Addr::from_bits(host.host.into());
+            writeln!(text, "          {} has {low} in each prefix (DHCPv6)", host.name)?;
+        }
+    }
     if let Some(limits) = &network.port_mapping {
         writeln!(
             text,

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{DnsOverTls, Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
+use control::router_status::{DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
 use control::router_status::{Nat64, Network, PortMapping, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
@@ -48,6 +48,12 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     for forward in &status.forwards {
         writeln!(text, "  {}: {}", forward.name, forwarded(forward))?;
+    }
+    if !status.delegated_prefixes.is_empty() {
+        writeln!(text, "\nprefixes of routers behind")?;
+    }
+    for delegated in &status.delegated_prefixes {
+        writeln!(text, "  {}", delegated_to(delegated))?;
     }
     if !status.port_mappings.is_empty() {
         writeln!(text, "\nports that hosts have opened")?;
@@ -244,6 +250,14 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
     if let Some(dnsmasq) = &network.dnsmasq {
         write_dnsmasq(text, dnsmasq)?;
     }
+    if let Some(dhcp6) = &network.dhcp6 {
+        if let Some(length) = dhcp6.delegates {
+            writeln!(text, "  DHCPv6: routers get a /{length}")?;
+        }
+        for host in &dhcp6.hosts {
+            write_list(text, &format!("DHCPv6 host {}", host.name), &host.addresses)?;
+        }
+    }
     for rogue in &network.rogue_routers {
         let prefixes: Vec<_> = rogue.prefixes.iter().map(ToString::to_string).collect();
         writeln!(
@@ -297,6 +311,14 @@ fn write_dnsmasq(text: &mut String, dnsmasq: &Dnsmasq) -> fmt::Result {
         writeln!(text, "  lease: {}", leased(lease))?;
     }
     Ok(())
+}
+
+/// What a router behind has, in a line.
+pub(crate) fn delegated_to(delegated: &DelegatedPrefix) -> String {
+    let prefixes: Vec<_> = delegated.prefixes.iter().map(|prefix| prefix.prefix.to_string()).collect();
+    let prefixes = if prefixes.is_empty() { "nothing now".to_owned() } else { prefixes.join(", ") };
+    let left = words::duration(delegated.seconds);
+    format!("{prefixes} to {} in {}, for {left} ({})", delegated.router, delegated.network, delegated.duid)
 }
 
 /// A lease in a line.

@@ -1,6 +1,7 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod dhcp6;
 mod dns_over_tls;
 mod follows;
 mod forwards;
