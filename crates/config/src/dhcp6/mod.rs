@@ -138,7 +138,7 @@ mod tests {
         let bytes = vec![0, 3, 0, 1, 2, 0, 0x5e, 0, 0x53, 1];
         assert_eq!(duid("00:03:00:01:02:00:5e:00:53:01").ok(), Some(bytes.clone()));
         assert_eq!(duid("0003000102005E005301").ok(), Some(bytes));
-        for wrong in ["", "0", "00:0", "00:01:0g", "büro", &"00".repeat(131)] {
+        for wrong in ["", "0", "00:0", "00:01:0g", "büro", "00".repeat(131).as_str()] {
             assert!(duid(wrong).is_err(), "{wrong}");
         }
     }

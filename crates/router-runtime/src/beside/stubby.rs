@@ -176,7 +176,7 @@ mod tests {
     fn the_reason_for_which_a_server_is_not_asked_is_kept_until_it_answers() {
         let verdicts = Verdicts::default();
         let said = |line: &str| listen(&verdicts, &format!("[09:14:11.779809] STUBBY: 10.9.9.9 : {line}"));
-        let verdict = || verdicts.lock().unwrap().get(&"10.9.9.9".parse().unwrap()).cloned();
+        let verdict = || verdicts.lock().unwrap().get(&"10.9.9.9".parse::<IpAddr>().unwrap()).cloned();
         assert_eq!(verdict(), None);
         assert!(said("Verify failed : TLS - *Failure* - (62) \"hostname mismatch\""));
         assert!(said("Conn closed: TLS - *Failure*"));
