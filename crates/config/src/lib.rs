@@ -25,6 +25,7 @@ mod error;
 mod event;
 mod firewall;
 mod fleet;
+mod flows;
 pub mod folder;
 mod follows;
 mod forward;

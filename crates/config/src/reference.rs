@@ -8,6 +8,7 @@ use crate::dhcp6::table::{Dhcp6Table, Host6Table};
 use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
+use crate::flows::table::FlowsTable;
 use crate::forward::table::ForwardTable;
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
@@ -28,7 +29,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 29] = [
+const TABLES: [Listed; 30] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -46,6 +47,7 @@ const TABLES: [Listed; 29] = [
     ("[network.port_mapping]", PortMappingTable::KEYS, |_| true),
     ("[dns]", DnsTable::KEYS, |_| true),
     ("[nat64]", Nat64Table::KEYS, |_| true),
+    ("[flows]", FlowsTable::KEYS, |_| true),
     ("[[route]]", RouteTable::KEYS, |_| true),
     ("[[forward]]", ForwardTable::KEYS, |_| true),
     ("[[zone]]", ZoneTable::KEYS, |_| true),

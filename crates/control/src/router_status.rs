@@ -58,11 +58,29 @@ pub struct Status {
     /// Null where nothing is translated between IPv6 and IPv4.
     #[serde(default)]
     pub nat64: Option<Nat64>,
+    /// Null where nobody is told of flows.
+    #[serde(default)]
+    pub flows: Option<Flows>,
     /// Where the tunnel hops that follows one of the uplinks; null where none does, or that has nothing for it yet.
     #[serde(default)]
     pub hop_prefix: Option<Ipv6Net>,
     /// What could not be done, or not be had.
     pub problems: Vec<String>,
+}
+
+/// Who is told of flows, and how many records of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flows {
+    /// Where it listens.
+    pub collector: SocketAddr,
+    /// Sent: each is one direction of a connection, for a while.
+    pub records: u64,
+    /// Could not be sent.
+    pub lost: u64,
+    /// Were not sent, since there were more in one second than a collector is to take.
+    pub left_out: u64,
+    /// How often so many connections ended at once that the kernel did not tell all.
+    pub missed: u64,
 }
 
 /// An uplink, and what is known of it.

@@ -197,6 +197,14 @@ metrics! {
     NAT64_TO_IPV6: Counter "nat64_to_ipv6" in bytes [];
     /// Packets that were not translated, by reason
     NAT64_DROPPED: Counter "nat64_dropped" [reason];
+    /// Records of flows that the collector was sent
+    FLOWS_RECORDS: Counter "flows_records" [];
+    /// Records that could not be sent
+    FLOWS_LOST: Counter "flows_lost_records" [];
+    /// Records that were not sent, since there were more in one second than a collector is to take
+    FLOWS_LEFT_OUT: Counter "flows_left_out_records" [];
+    /// How often so many connections ended at once that the kernel did not tell all
+    FLOWS_MISSED: Counter "flows_missed" [];
     /// Whether the link has signal
     NETWORK_LINK_UP: Gauge "network_link_up" [network interface];
     /// Whether hosts are told that it leads out

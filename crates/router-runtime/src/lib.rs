@@ -14,6 +14,7 @@ mod beside;
 mod dhcp6;
 mod error;
 pub mod firewall;
+mod flows;
 mod handle;
 mod kernel;
 mod link;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
@@ -22,6 +22,7 @@ use crate::beside::stubby::{self, Stubby};
 use crate::dhcp6::Dhcp6;
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
+use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
@@ -64,6 +65,8 @@ pub(super) struct Router {
     pub(super) dnsmasqs: Dnsmasqs,
     /// What asks servers elsewhere by TLS.
     pub(super) stubby: Stubby,
+    /// Who is told of flows.
+    pub(super) flows: Flows,
     /// Ports that hosts ask for.
     pub(super) port_mapping: PortMapping,
     /// What hosts and routers behind ask for by DHCPv6.
@@ -133,6 +136,7 @@ impl Router {
             plan: Plan::default(),
             dnsmasqs,
             stubby,
+            flows: Flows::default(),
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
             dhcp6: Dhcp6::new(&uuid, delegated),
             problems: Vec::new(),
@@ -349,6 +353,7 @@ impl Router {
                 problems.extend(self.follow_hosts());
                 problems.extend(self.follow_port_mapping(now));
                 problems.extend(self.dhcp6.follow(&self.site, &self.links, &self.poller, now));
+                problems.extend(self.flows.follow(self.site.flows.as_ref(), self.networks_behind()));
                 self.log_problems(problems, now);
             }
             self.map_ports(looks, now);
@@ -705,17 +710,22 @@ impl Router {
         router::firewall::with_addresses(words, |name| self.dnsmasqs.named(&self.site, name))
     }
 
-    /// Whom to ask for what this thread does not know.
-    fn sources(&self) -> traffic::Sources {
+    /// Networks of hosts behind the gateway, each with the gateway's own address in it.
+    fn networks_behind(&self) -> Vec<IpNet> {
         let interfaces: Vec<_> = self.networks.iter().map(|interface| &interface.network.interface).collect();
         let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
+        inner.map(|address| address.address).collect()
+    }
+
+    /// Whom to ask for what this thread does not know.
+    fn sources(&self) -> traffic::Sources {
         let rules = self.kernel.firewall().map_or_else(Vec::new, |firewall| {
             let comments = firewall.policy.rules().iter().map(|rule| rule.comment.clone());
             firewall.lines.iter().copied().zip(comments).collect()
         });
         traffic::Sources {
             rules,
-            networks: inner.map(|address| address.address).collect(),
+            networks: self.networks_behind(),
             tunnel: self.tunnel.as_ref().map(|tunnel| tunnel.socket.clone()),
         }
     }
@@ -726,6 +736,7 @@ impl Router {
         self.remember();
         self.dnsmasqs.end_all();
         self.stubby.end();
+        self.flows.end();
         for interface in &mut self.networks {
             interface.cease(&mut self.kernel.netlink, now);
         }

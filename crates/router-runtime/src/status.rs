@@ -45,6 +45,7 @@ impl Router {
             addresses: addresses.collect(),
             routes: routes.collect(),
             nat64: translator(self),
+            flows: self.flows.status(),
             hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),

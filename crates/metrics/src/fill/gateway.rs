@@ -19,6 +19,16 @@ pub(crate) fn gateway(page: &mut Page, status: &Status, at: f64) {
     if let Some(nat64) = &status.nat64 {
         add_nat64(page, nat64);
     }
+    if let Some(flows) = &status.flows {
+        for (metric, count) in [
+            (&FLOWS_RECORDS, flows.records),
+            (&FLOWS_LOST, flows.lost),
+            (&FLOWS_LEFT_OUT, flows.left_out),
+            (&FLOWS_MISSED, flows.missed),
+        ] {
+            page.add(metric, &[], count);
+        }
+    }
     for network in &status.networks {
         let (name, interface) = (Label::from(&*network.name), Label::from(&*network.interface));
         let neighbors =

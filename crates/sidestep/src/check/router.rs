@@ -43,6 +43,14 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
     for forward in forwards {
         let _ = write_forward(&mut text, forward);
     }
+    if let Some(flows) = &site.flows {
+        let interval = words::duration(flows.interval.as_secs());
+        let _ = writeln!(
+            text,
+            "Flows     tell {} what hosts of the networks send and receive, of what goes on every {interval} (IPFIX)",
+            flows.collector
+        );
+    }
     for script in &gateway.scripts {
         let _ = super::script::write(&mut text, script);
     }

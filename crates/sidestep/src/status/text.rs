@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
+use control::router_status::{
+    DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Flows, Forward, Lease, Peer, Talker,
+};
 use control::router_status::{Nat64, Network, PortMapping, Prefix, Status, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
@@ -42,6 +44,17 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     if let Some(tls) = &status.dns_over_tls {
         write_dns_over_tls(text, tls)?;
+    }
+    if let Some(flows) = &status.flows {
+        let Flows { collector, records, lost, left_out, missed } = flows;
+        write!(text, "\nflows to {collector}: {records} records sent, {lost} lost")?;
+        if *left_out > 0 {
+            write!(text, ", {left_out} left out")?;
+        }
+        if *missed > 0 {
+            write!(text, ", {missed} times connections that ended were missed")?;
+        }
+        writeln!(text)?;
     }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;

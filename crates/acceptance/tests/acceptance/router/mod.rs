@@ -3,6 +3,7 @@
 mod attacks;
 mod dhcp6;
 mod dns_over_tls;
+mod flows;
 mod follows;
 mod forwards;
 pub(crate) mod hostile_links;
@@ -11,6 +12,7 @@ mod others;
 mod port_mapping;
 pub(crate) mod scene;
 mod scripts;
+mod small_office;
 mod strangers;
 mod traffic;
 
