@@ -18,6 +18,7 @@ mod config;
 mod converter;
 mod cross;
 mod dhcp;
+mod dhcp6;
 mod digest;
 mod dns;
 mod document;

@@ -13,6 +13,7 @@ use wire::ndp::Preference;
 
 use crate::converter::Converter;
 use crate::dhcp::table::DhcpTable;
+use crate::dhcp6::table::Dhcp6Table;
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::port_mapping::table::PortMappingTable;
 use crate::report::Report;
@@ -43,6 +44,9 @@ section! {
         ipv4: String = Otherwise("none");
         /// Hosts are leased [IPv4 addresses](gateway.md#networkdhcp-ipv4-addresses-for-hosts). `{}` is enough.
         dhcp: DhcpTable = Otherwise("none");
+        /// Hosts are given fixed IPv6 addresses, and routers behind this one prefixes, by
+        /// [DHCPv6](gateway.md#networkdhcp6-addresses-for-hosts-prefixes-for-routers).
+        dhcp6: Dhcp6Table = Otherwise("none");
         /// Hosts may have [ports opened](gateway.md#networkport_mapping-ports-that-hosts-open) by PCP or NAT-PMP. `{}` is enough.
         port_mapping: PortMappingTable = Otherwise("none");
         /// `false`: send no router advertisements.
@@ -52,9 +56,9 @@ section! {
         advertise_interval: Period = Default(r#""600s""#);
         /// `"low"`, `"high"`: which router hosts prefer if there are several on the link.
         preference: String = Default(r#""medium""#);
-        /// Hosts get addresses from your DHCPv6 server.
+        /// Hosts get addresses from your DHCPv6 server; with hosts in `dhcp6` they are told so in any case.
         managed: bool = Default("false");
-        /// Hosts get other settings from your DHCPv6 server.
+        /// Hosts get other settings from your DHCPv6 server; with `dhcp6` they are told so in any case.
         other_configuration: bool = Default("false");
         /// DNS servers for hosts (RFC 8106): those of the working uplinks (except link-local ones), `"gateway"` (its
         /// own address, where the resolver of [`[dns]`](gateway.md#dns-names) listens, or one that you run), or a list.
@@ -120,11 +124,19 @@ impl Converter<'_> {
             Some(ipv4) => self.dhcp(&given.dhcp, ipv4),
             None => None,
         };
+        let dhcp6 = match host {
+            Some(own) => self.dhcp6(&given.dhcp6, own),
+            None => None,
+        };
         let port_mapping = self.port_mapping(&given.port_mapping);
         let advertise = self.advertise(given, resolver.is_some());
         let interface = interface?;
         let name = name?.unwrap_or_else(|| interface.clone());
-        let (mut advertise, dhcp) = (advertise?, dhcp?);
+        let (mut advertise, dhcp, dhcp6) = (advertise?, dhcp?, dhcp6?);
+        if let Some(dhcp6) = &dhcp6 {
+            advertise.settings.managed |= !dhcp6.hosts.is_empty();
+            advertise.settings.other_configuration = true;
+        }
         let resolver = resolver.filter(|_| advertise.dns_servers == DnsServers::Gateway);
         if (resolver.is_some() || dhcp.is_some()) && !self.can_be_served(given, &name, &interface) {
             return None;
@@ -144,6 +156,7 @@ impl Converter<'_> {
             advertise: Some(advertise).filter(|_| given.advertise.is_true()),
             resolves: resolver.is_some(),
             dhcp,
+            dhcp6,
             port_mapping: port_mapping?,
         })
     }
@@ -197,7 +210,7 @@ fn link_prefix(text: &str) -> Result<Ipv6Net, Problem> {
     }
 }
 
-fn host(text: &str) -> Result<u64, Problem> {
+pub(crate) fn host(text: &str) -> Result<u64, Problem> {
     match ipv6_address(text)?.to_bits() {
         bits @ 1..=0xffff_ffff_ffff_ffff => Ok(bits as u64),
         _ => problem("not the low half of an address", "write the last 64 bits, like \"::1\""),

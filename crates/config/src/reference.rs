@@ -5,6 +5,7 @@
 
 use crate::bandwidth::BandwidthTable;
 use crate::dhcp::table::{DhcpTable, HostTable};
+use crate::dhcp6::table::{Dhcp6Table, Host6Table};
 use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
@@ -29,7 +30,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 29] = [
+const TABLES: [Listed; 31] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -43,6 +44,8 @@ const TABLES: [Listed; 29] = [
     ("[[network]]", NetworkTable::KEYS, |_| true),
     ("[network.dhcp]", DhcpTable::KEYS, |_| true),
     ("[[network.dhcp.host]]", HostTable::KEYS, |_| true),
+    ("[network.dhcp6]", Dhcp6Table::KEYS, |_| true),
+    ("[[network.dhcp6.host]]", Host6Table::KEYS, |_| true),
     ("[network.port_mapping]", PortMappingTable::KEYS, |_| true),
     ("[dns]", DnsTable::KEYS, |_| true),
     ("[nat64]", Nat64Table::KEYS, |_| true),

@@ -31,9 +31,15 @@ pub struct Status {
     /// Ports of uplinks that lead to hosts inside, in the order of the configuration.
     #[serde(default)]
     pub forwards: Vec<Forward>,
+    /// Prefixes that routers behind this one have, by network.
+    #[serde(default)]
+    pub delegated_prefixes: Vec<DelegatedPrefix>,
     /// Ports that hosts inside have asked for, by host.
     #[serde(default)]
     pub port_mappings: Vec<PortMapping>,
+    /// Null where servers elsewhere are not asked by TLS.
+    #[serde(default)]
+    pub dns_over_tls: Option<DnsOverTls>,
     /// Null where none is applied.
     #[serde(default)]
     pub firewall: Option<Firewall>,
@@ -233,9 +239,45 @@ pub struct Network {
     /// What answers hosts that ask the gateway for IPv4 addresses or names; null where nothing does.
     #[serde(default)]
     pub dnsmasq: Option<Dnsmasq>,
+    /// What it gives by DHCPv6; null where nothing.
+    #[serde(default)]
+    pub dhcp6: Option<Dhcp6>,
     /// How many ports its hosts have open; null where they may not ask.
     #[serde(default)]
     pub port_mappings: Option<u64>,
+}
+
+/// What a network gives by DHCPv6.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dhcp6 {
+    /// Length of the prefixes that routers get; null where none do.
+    pub delegates: Option<u8>,
+    /// Hosts that always have the same addresses.
+    pub hosts: Vec<Dhcp6Host>,
+}
+
+/// A host that always has the same addresses, should it ask for them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Dhcp6Host {
+    /// As in the configuration.
+    pub name: String,
+    /// One in each prefix of its network, as these are now.
+    pub addresses: Vec<Ipv6Addr>,
+}
+
+/// What a router behind this one has of the uplinks' prefixes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DelegatedPrefix {
+    /// The network that the router is in.
+    pub network: String,
+    /// Its link-local address, which the prefixes are routed to.
+    pub router: Ipv6Addr,
+    /// Its DUID, in hexadecimal.
+    pub duid: String,
+    /// The prefixes, with what is left of the uplinks' lifetimes; none while the uplinks have nothing for it.
+    pub prefixes: Vec<Prefix>,
+    /// What is left of it, if the router does not ask again.
+    pub seconds: u64,
 }
 
 /// A port that a host inside has asked for.
@@ -259,6 +301,32 @@ pub struct PortMapping {
     pub asked_by: String,
     /// What is left of it.
     pub seconds: u64,
+}
+
+/// The stubby that asks servers elsewhere by TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DnsOverTls {
+    /// Whether it runs.
+    pub runs: bool,
+    /// Null where it does; otherwise why not.
+    pub why: Option<String>,
+    /// How often it was started anew, because it had ended or asked nobody any more.
+    pub restarts: u64,
+    /// In the order of the configuration.
+    pub servers: Vec<TlsServer>,
+}
+
+/// A server that is asked by TLS.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TlsServer {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The name that its certificate has to be for.
+    pub name: String,
+    /// Whether it answered last; null where it was not asked yet.
+    pub works: Option<bool>,
+    /// Why it does not.
+    pub why: Option<String>,
 }
 
 /// The dnsmasq of a network.

@@ -37,6 +37,12 @@ pub enum Error {
         /// Debian's package.
         package: &'static str,
     },
+    /// The program that asks servers by TLS is not installed.
+    #[error(
+        "[dns]: servers are to be asked by TLS (`tls://`), which stubby does, and it is not installed: `apt install stubby` (and \
+         `systemctl disable --now stubby`, as the package starts one of its own)"
+    )]
+    NoStubby,
     /// The kernel refused something; all is as it was.
     #[error("{0}")]
     Kernel(#[from] linux::Error),

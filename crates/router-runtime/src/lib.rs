@@ -11,6 +11,7 @@
 
 mod answers;
 mod beside;
+mod dhcp6;
 mod error;
 pub mod firewall;
 mod flows;

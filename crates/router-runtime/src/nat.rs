@@ -405,6 +405,7 @@ mod tests {
             advertise: None,
             resolves: false,
             dhcp: None,
+            dhcp6: None,
             port_mapping: None,
         };
         site.networks.push(network);

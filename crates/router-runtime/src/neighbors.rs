@@ -101,6 +101,7 @@ mod tests {
             advertise: None,
             resolves: false,
             dhcp: None,
+            dhcp6: None,
             port_mapping: None,
         };
         Site { uplinks: vec![uplink], networks: vec![network("lan"), network("wg0")], ..Site::default() }

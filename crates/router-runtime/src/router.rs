@@ -18,6 +18,8 @@ use config::{Firewall, RouterConfig};
 use control::{Call, Reply, Request};
 
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
+use crate::beside::stubby::{self, Stubby};
+use crate::dhcp6::Dhcp6;
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
 use crate::flows::Flows;
@@ -61,10 +63,14 @@ pub(super) struct Router {
     pub(super) plan: Plan,
     /// What answers hosts that ask for addresses and names.
     pub(super) dnsmasqs: Dnsmasqs,
+    /// What asks servers elsewhere by TLS.
+    pub(super) stubby: Stubby,
     /// Who is told of flows.
     pub(super) flows: Flows,
     /// Ports that hosts ask for.
     pub(super) port_mapping: PortMapping,
+    /// What hosts and routers behind ask for by DHCPv6.
+    pub(super) dhcp6: Dhcp6,
     /// What could not be done, or not be had; each is logged once.
     pub(super) problems: Vec<String>,
     state_file: StateFile,
@@ -109,11 +115,13 @@ impl Router {
         let links = Netlink::open()?.links()?;
         check(&config.site, &links)?;
         let kernel = Kernel::open(journal)?;
-        let dnsmasqs = Dnsmasqs::new(journal, &state);
+        let (dnsmasqs, stubby) = (Dnsmasqs::new(journal, &state), Stubby::new(journal));
         let poller = Poller::new()?;
         poller.add(&monitor, MONITOR, Interest::Readable)?;
         poller.add(waker, WAKER, Interest::Readable)?;
         let state_file = StateFile::load(state);
+        let uuid = state_file.contents().uuid.unwrap_or_else(random::uuid);
+        let delegated = state_file.contents().delegated(Clock::read());
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -127,10 +135,12 @@ impl Router {
             retired: Retired::default(),
             plan: Plan::default(),
             dnsmasqs,
+            stubby,
             flows: Flows::default(),
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
+            dhcp6: Dhcp6::new(&uuid, delegated),
             problems: Vec::new(),
-            uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
+            uuid,
             state_file,
             next_token: FIRST_INTERFACE,
             changed: false,
@@ -309,7 +319,7 @@ impl Router {
             let interfaces = interfaces.chain(self.networks.iter().filter_map(network::Interface::deadline));
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
-            let interfaces = interfaces.chain(self.port_mapping.deadline());
+            let interfaces = interfaces.chain(self.port_mapping.deadline()).chain(self.dhcp6.deadline());
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
@@ -333,6 +343,7 @@ impl Router {
             for interface in &mut self.tunnels {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
+            self.changed |= self.dhcp6.deadline().is_some_and(|over| now >= over);
             let mut looks = false;
             if self.changed || now >= self.next_look {
                 looks = now >= self.next_look;
@@ -347,6 +358,7 @@ impl Router {
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.follow_hosts());
                 problems.extend(self.follow_port_mapping(now));
+                problems.extend(self.dhcp6.follow(&self.site, &self.links, &self.poller, now));
                 problems.extend(self.flows.follow(self.site.flows.as_ref(), self.networks_behind()));
                 self.log_problems(problems, now);
             }
@@ -371,6 +383,7 @@ impl Router {
             .collect();
         self.plan = plan(&self.site, &states, &formerly, now);
         self.plan.problems.extend(refused);
+        self.dhcp6.plan(&self.site, &states, &mut self.plan, now);
         let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
@@ -397,7 +410,9 @@ impl Router {
             addresses: &self.plan.addresses,
             announced: announced.collect(),
         };
-        self.dnsmasqs.follow(&self.site, &around)
+        let mut problems = self.stubby.follow(&self.site);
+        problems.extend(self.dnsmasqs.follow(&self.site, &around));
+        problems
     }
 
     /// Has hosts be able to ask for ports as the configuration and the links are now.
@@ -508,6 +523,7 @@ impl Router {
                 .routers
                 .extend(interface.known_router().map(|router| (interface.uplink.name.clone(), router)));
         }
+        contents.set_delegated(self.dhcp6.leases(), clock);
         for interface in &self.networks {
             contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
         }
@@ -606,6 +622,8 @@ impl Router {
             self.changed |= interface.handle_readable(now);
         } else if self.port_mapping.owns(token) {
             self.port_mapping.handle_readable(token);
+        } else if self.dhcp6.owns(token) {
+            self.changed |= self.dhcp6.handle_readable(token, &self.site, &self.plan, now);
         }
     }
 
@@ -723,6 +741,7 @@ impl Router {
         let now = Instant::now();
         self.remember();
         self.dnsmasqs.end_all();
+        self.stubby.end();
         self.flows.end();
         for interface in &mut self.networks {
             interface.cease(&mut self.kernel.netlink, now);
@@ -751,6 +770,7 @@ pub fn refuse(config: &RouterConfig) -> Result<(), Error> {
 /// Every interface that is named is there, and every program.
 fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
     dnsmasq::refuse(site)?;
+    stubby::refuse(site)?;
     let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
     let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
     let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
+use router::advertise::VALID_LIMIT;
 use router::delegation::{Lease, LeasedPrefix};
+use router::dhcp6::Delegated;
 use router::lifetime::Lifetime;
 use serde::{Deserialize, Serialize};
 use tracing::warn;
@@ -31,6 +33,21 @@ pub(super) struct Contents {
     pub(super) routers: BTreeMap<String, Ipv6Addr>,
     #[serde(default)]
     pub(super) uuid: Option<Uuid>,
+    /// What routers behind this one have.
+    #[serde(default)]
+    delegated: Vec<RememberedDelegation>,
+}
+
+/// A part of the uplinks' prefixes that a router behind this one has; `expires` is in Unix seconds.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct RememberedDelegation {
+    network: String,
+    duid: Vec<u8>,
+    iaid: u32,
+    router: Ipv6Addr,
+    number: u64,
+    length: u8,
+    expires: u64,
 }
 
 /// A lease; times are Unix seconds, none is for ever.
@@ -94,6 +111,36 @@ impl Contents {
             dns_servers: lease.dns_servers.clone(),
         };
         self.leases.insert(uplink.to_owned(), remembered);
+    }
+
+    pub(super) fn set_delegated(&mut self, leases: &[Delegated], clock: Clock) {
+        let remembered = |lease: &Delegated| RememberedDelegation {
+            network: lease.network.clone(),
+            duid: lease.duid.clone(),
+            iaid: lease.iaid,
+            router: lease.router,
+            number: lease.number,
+            length: lease.length,
+            // To the minute: the same moment is the same each time that it is written.
+            expires: clock.unix(Lifetime::Until(lease.expires)).unwrap_or_default().next_multiple_of(60),
+        };
+        self.delegated = leases.iter().map(remembered).collect();
+    }
+
+    pub(super) fn delegated(&self, clock: Clock) -> Vec<Delegated> {
+        let known = self.delegated.iter().filter(|lease| lease.length <= 64);
+        let lease = |lease: &RememberedDelegation| Delegated {
+            network: lease.network.clone(),
+            duid: lease.duid.clone(),
+            iaid: lease.iaid,
+            router: lease.router,
+            number: lease.number,
+            length: lease.length,
+            // However far the clock was set back meanwhile.
+            expires: clock.now
+                + Duration::from_secs(lease.expires.saturating_sub(clock.unix)).min(VALID_LIMIT),
+        };
+        known.map(lease).collect()
     }
 
     pub(super) fn lease(&self, uplink: &str, clock: Clock) -> Option<Lease> {

@@ -13,7 +13,7 @@ use router::lifetime::Lifetime;
 use router::pcp::{Internal, Mapping};
 
 use super::router::Router;
-use super::{nat, nat64, network, transition, uplink};
+use super::{dhcp6, nat, nat64, network, transition, uplink};
 
 impl Router {
     /// The status now.
@@ -46,6 +46,8 @@ impl Router {
             neighbors: neighbors(self),
             forwards: forwards(self),
             port_mappings: port_mappings(self, now),
+            delegated_prefixes: self.dhcp6.status(now),
+            dns_over_tls: self.stubby.status(&self.site),
             // The kernel and the tunnel tell the rest: see `traffic`.
             firewall: None,
             connections: 0,
@@ -149,6 +151,7 @@ fn network(router: &Router, interface: &network::Interface, now: Instant) -> Net
         solicitations_received: interface.solicited,
         rogue_routers: rogues.collect(),
         dnsmasq: router.dnsmasqs.status(&router.site, &interface.network),
+        dhcp6: dhcp6::status_of(&interface.network, &router.plan),
         port_mappings: interface.network.port_mapping.map(|_| {
             let own = router.port_mapping.mappings().filter(|(_, of)| of.network == interface.network.name);
             own.count() as u64

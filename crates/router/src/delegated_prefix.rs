@@ -113,6 +113,7 @@ mod tests {
             advertise: None,
             resolves: false,
             dhcp: None,
+            dhcp6: None,
             port_mapping: None,
         };
         let elsewhere = ["::/0", "2001:db8:e00::/48", "10.0.0.0/8"].map(|net| net.parse().unwrap()).to_vec();

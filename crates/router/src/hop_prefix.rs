@@ -102,6 +102,7 @@ mod tests {
             advertise: None,
             resolves: false,
             dhcp: None,
+            dhcp6: None,
             port_mapping: None,
         };
         let hops = Some(Hops { uplink: "fibre".into(), number, on_link: false });

@@ -12,6 +12,7 @@
 //! | [`advertise`] | what a router advertises on a link, and when |
 //! | [`delegated_prefix`] | which delegated prefixes are believed |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
+//! | [`dhcp6`] | addresses for hosts and prefixes for routers behind, by DHCPv6 |
 //! | [`firewall`] | zones and rules: what becomes of a packet, and the nftables table that does it |
 //! | [`forward`] | ports of an uplink that lead to a host inside |
 //! | [`hosts`] | addresses and names that hosts ask the gateway for |
@@ -32,6 +33,7 @@ pub mod advertise;
 mod advertised_server;
 pub mod delegated_prefix;
 pub mod delegation;
+pub mod dhcp6;
 pub mod firewall;
 pub mod forward;
 mod hop_prefix;

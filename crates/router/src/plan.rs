@@ -455,6 +455,7 @@ mod tests {
             advertise: Some(Advertise { dns_servers: DnsServers::Gateway, ..Advertise::default() }),
             resolves: false,
             dhcp: None,
+            dhcp6: None,
             port_mapping: None,
         };
         let uplinks = vec![uplink("fibre", "2001:db8:a00::/56"), uplink("cable", "2001:db8:b00::/56")];

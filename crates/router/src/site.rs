@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
 use crate::advertise::Settings as Advertising;
+use crate::dhcp6::settings::Settings as Dhcp6;
 use crate::forward::Forward;
 use crate::hosts::settings::{Dhcp, Resolver};
 use crate::nat64::Nat64;
@@ -181,6 +182,8 @@ pub struct Network {
     pub resolves: bool,
     /// IPv4 addresses that its hosts are leased.
     pub dhcp: Option<Dhcp>,
+    /// What hosts and routers there get by DHCPv6; nothing without.
+    pub dhcp6: Option<Dhcp6>,
     /// Ports that its hosts may ask for to be opened; none without.
     pub port_mapping: Option<Limits>,
 }

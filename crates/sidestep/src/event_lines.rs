@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use crate::failure::Failure;
 use crate::syslog::Syslog;
-use crate::terminal::print;
+use crate::terminal::{print, printable};
 
 /// How often `--follow` asks.
 const INTERVAL: Duration = Duration::from_millis(200);
@@ -216,14 +216,6 @@ fn all() -> Vec<PathBuf> {
 /// What is told of where an event happened: the name of its socket.
 pub(crate) fn name(socket: &Path) -> String {
     socket.file_stem().unwrap_or_default().to_string_lossy().into_owned()
-}
-
-/// A message, which does not control the terminal, whatever a peer may have said of itself.
-pub(crate) fn printable(message: &str) -> String {
-    let characters = message.chars();
-    characters
-        .flat_map(|c| c.is_control().then(|| c.escape_default()).map_or(vec![c], Iterator::collect))
-        .collect()
 }
 
 /// One line.

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
 use control::event::Event;
 
-use crate::event_lines::printable;
+use crate::terminal::printable;
 
 /// What every receiver over IPv6 takes (RFC 5426 section 3.2).
 const LONGEST: usize = 1_180;

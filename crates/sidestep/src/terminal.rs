@@ -35,6 +35,14 @@ pub(crate) fn visible(text: &str) -> String {
     shown
 }
 
+/// A message, which does not control the terminal, whatever a peer may have said of itself.
+pub(crate) fn printable(message: &str) -> String {
+    let characters = message.chars();
+    characters
+        .flat_map(|c| c.is_control().then(|| c.escape_default()).map_or(vec![c], Iterator::collect))
+        .collect()
+}
+
 /// Writes a report to standard error, with colours on a terminal whose user did not refuse them.
 pub(crate) fn complain(report: &config::Report) {
     if !report.is_empty() {

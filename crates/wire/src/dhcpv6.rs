@@ -1,5 +1,5 @@
-//! DHCPv6 (RFC 8415), as far as a router needs that asks for prefixes: messages between client and server, and the
-//! options of prefix delegation.
+//! DHCPv6 (RFC 8415), as far as a router needs that asks for prefixes, and gives hosts addresses and other routers prefixes:
+//! messages between client and server, and their options.
 
 use std::fmt;
 use std::net::Ipv6Addr;
@@ -23,6 +23,8 @@ const LONGEST_REMARK: usize = 200;
 mod code {
     pub(super) const CLIENT_ID: u16 = 1;
     pub(super) const SERVER_ID: u16 = 2;
+    pub(super) const IA_NA: u16 = 3;
+    pub(super) const IA_ADDRESS: u16 = 5;
     pub(super) const OPTION_REQUEST: u16 = 6;
     pub(super) const PREFERENCE: u16 = 7;
     pub(super) const ELAPSED_TIME: u16 = 8;
@@ -45,12 +47,20 @@ pub enum MessageType {
     Advertise = 2,
     /// A client takes an offer.
     Request = 3,
+    /// A client that has moved asks whether its addresses are of this link.
+    Confirm = 4,
     /// A client extends a lease at its server.
     Renew = 5,
     /// A client extends a lease at any server.
     Rebind = 6,
     /// A server answers.
     Reply = 7,
+    /// A client gives back what it has.
+    Release = 8,
+    /// A client has found that others have its addresses.
+    Decline = 9,
+    /// A client asks for settings alone.
+    InformationRequest = 11,
 }
 
 /// What a status option says (RFC 8415 section 21.13).
@@ -60,6 +70,8 @@ pub enum StatusCode {
     Success,
     /// No reason given.
     UnspecFail,
+    /// The server has no addresses.
+    NoAddrsAvail,
     /// The server does not know this lease.
     NoBinding,
     /// What the client has does not fit the link it is on.
@@ -94,6 +106,32 @@ pub struct Delegation {
     pub t2: u32,
     /// The prefixes. Those whose preferred lifetime is above their valid one are left out (section 21.22).
     pub prefixes: Vec<DelegatedPrefix>,
+    /// What the server says of it.
+    pub status: StatusCode,
+}
+
+/// An address of an IA_NA.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AssignedAddress {
+    /// The address.
+    pub address: Ipv6Addr,
+    /// Seconds that it stays preferred; all ones: for ever.
+    pub preferred_lifetime: u32,
+    /// Seconds that it stays valid; all ones: for ever.
+    pub valid_lifetime: u32,
+}
+
+/// An identity association for addresses that are not temporary (RFC 8415 section 21.4).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
+    /// The client's name for it.
+    pub iaid: u32,
+    /// Seconds until the client asks its server again; 0: as it likes.
+    pub t1: u32,
+    /// Seconds until the client asks any server; 0: as it likes.
+    pub t2: u32,
+    /// The addresses. Those whose preferred lifetime is above their valid one are left out (section 21.6).
+    pub addresses: Vec<AssignedAddress>,
     /// What the server says of it.
     pub status: StatusCode,
 }
@@ -161,32 +199,47 @@ impl<'a> Message<'a> {
         (option.len() == 4).then(|| u32_at(option, 0)).filter(|seconds| (60..=86_400).contains(seconds))
     }
 
+    /// Whether the client asks for DNS servers (RFC 3646).
+    pub fn requests_dns_servers(&self) -> bool {
+        let wanted = self.option(code::OPTION_REQUEST).unwrap_or(&[]);
+        wanted.chunks_exact(2).any(|wanted| u16_at(wanted, 0) == code::DNS_SERVERS)
+    }
+
     /// DNS servers (RFC 3646).
     pub fn dns_servers(&self) -> impl Iterator<Item = Ipv6Addr> + use<'a> {
         self.option(code::DNS_SERVERS).unwrap_or(&[]).chunks_exact(16).map(|server| ipv6_at(server, 0))
     }
 
+    /// The IA_NAs, in their order.
+    pub fn assignments(&self) -> impl Iterator<Item = Assignment> + use<'a> {
+        ias(self.options, code::IA_NA).map(|(option, inner)| {
+            let addresses =
+                Options(inner).filter(|(found, option)| *found == code::IA_ADDRESS && option.len() >= 24);
+            let addresses = addresses.map(|(_, option)| AssignedAddress {
+                address: ipv6_at(option, 0),
+                preferred_lifetime: u32_at(option, 16),
+                valid_lifetime: u32_at(option, 20),
+            });
+            Assignment {
+                iaid: u32_at(option, 0),
+                t1: u32_at(option, 4),
+                t2: u32_at(option, 8),
+                addresses: addresses
+                    .filter(|assigned| assigned.preferred_lifetime <= assigned.valid_lifetime)
+                    .collect(),
+                status: status(inner),
+            }
+        })
+    }
+
+    /// The IA_PDs, in their order.
+    pub fn delegations(&self) -> impl Iterator<Item = Delegation> + use<'a> {
+        ias(self.options, code::IA_PD).map(Delegation::of)
+    }
+
     /// The IA_PD of that name.
     pub fn delegation(&self, iaid: u32) -> Option<Delegation> {
-        let (option, inner) = self.ia_pd(iaid)?;
-        let prefixes =
-            Options(inner).filter(|(found, option)| *found == code::IA_PREFIX && option.len() >= 25);
-        let prefixes = prefixes.map(|(_, option)| DelegatedPrefix {
-            preferred_lifetime: u32_at(option, 0),
-            valid_lifetime: u32_at(option, 4),
-            prefix_length: option[8],
-            prefix: ipv6_at(option, 9),
-        });
-        let sound = |prefix: &DelegatedPrefix| {
-            prefix.prefix_length <= 128 && prefix.preferred_lifetime <= prefix.valid_lifetime
-        };
-        Some(Delegation {
-            iaid,
-            t1: u32_at(option, 4),
-            t2: u32_at(option, 8),
-            prefixes: prefixes.filter(sound).collect(),
-            status: status(inner),
-        })
+        self.ia_pd(iaid).map(Delegation::of)
     }
 
     /// What the server says of the IA_PD of that name, or else of the message as a whole, with its words for people.
@@ -203,12 +256,7 @@ impl<'a> Message<'a> {
 
     /// The IA_PD of that name: all of it, and its options.
     fn ia_pd(&self, iaid: u32) -> Option<(&'a [u8], &'a [u8])> {
-        let found = Options(self.options)
-            .find(|(found, option)| *found == code::IA_PD && option.len() >= 12 && u32_at(option, 0) == iaid);
-        let (_, option) = found?;
-        let inner = &option[12..];
-        check(inner).ok()?;
-        Some((option, inner))
+        ias(self.options, code::IA_PD).find(|(option, _)| u32_at(option, 0) == iaid)
     }
 
     fn option(&self, code: u16) -> Option<&'a [u8]> {
@@ -216,10 +264,47 @@ impl<'a> Message<'a> {
     }
 }
 
+/// The identity associations of that kind whose options are whole: all of each, and its options.
+fn ias(options: &[u8], code: u16) -> impl Iterator<Item = (&[u8], &[u8])> {
+    let of_kind = Options(options).filter(move |(found, _)| *found == code);
+    of_kind.filter_map(|(_, option)| {
+        let inner = option.get(12..)?;
+        check(inner).ok()?;
+        Some((option, inner))
+    })
+}
+
+impl Delegation {
+    fn of((option, inner): (&[u8], &[u8])) -> Self {
+        let prefixes =
+            Options(inner).filter(|(found, option)| *found == code::IA_PREFIX && option.len() >= 25);
+        let prefixes = prefixes.map(|(_, option)| DelegatedPrefix {
+            preferred_lifetime: u32_at(option, 0),
+            valid_lifetime: u32_at(option, 4),
+            prefix_length: option[8],
+            prefix: ipv6_at(option, 9),
+        });
+        let sound = |prefix: &DelegatedPrefix| {
+            prefix.prefix_length <= 128 && prefix.preferred_lifetime <= prefix.valid_lifetime
+        };
+        Delegation {
+            iaid: u32_at(option, 0),
+            t1: u32_at(option, 4),
+            t2: u32_at(option, 8),
+            prefixes: prefixes.filter(sound).collect(),
+            status: status(inner),
+        }
+    }
+}
+
 impl MessageType {
     fn of(octet: u8) -> Option<Self> {
-        use MessageType::{Advertise, Rebind, Renew, Reply, Request, Solicit};
-        [Solicit, Advertise, Request, Renew, Rebind, Reply].into_iter().find(|kind| *kind as u8 == octet)
+        use MessageType::{
+            Advertise, Confirm, Decline, InformationRequest, Rebind, Release, Renew, Reply, Request, Solicit,
+        };
+        [Solicit, Advertise, Request, Confirm, Renew, Rebind, Reply, Release, Decline, InformationRequest]
+            .into_iter()
+            .find(|kind| *kind as u8 == octet)
     }
 }
 
@@ -228,6 +313,7 @@ impl StatusCode {
         match code {
             0 => StatusCode::Success,
             1 => StatusCode::UnspecFail,
+            2 => StatusCode::NoAddrsAvail,
             3 => StatusCode::NoBinding,
             4 => StatusCode::NotOnLink,
             6 => StatusCode::NoPrefixAvail,
@@ -336,6 +422,19 @@ impl Builder {
         self.option(code::DNS_SERVERS, &octets)
     }
 
+    /// An IA_NA with its addresses; a status only if it is not success.
+    pub fn assignment(self, assignment: &Assignment) -> Self {
+        let mut inner = Builder(Vec::new());
+        for assigned in &assignment.addresses {
+            let mut option = assigned.address.octets().to_vec();
+            option.extend(
+                [assigned.preferred_lifetime, assigned.valid_lifetime].map(u32::to_be_bytes).as_flattened(),
+            );
+            inner = inner.option(code::IA_ADDRESS, &option);
+        }
+        self.ia(code::IA_NA, [assignment.iaid, assignment.t1, assignment.t2], assignment.status, inner)
+    }
+
     /// An IA_PD with its prefixes; a status only if it is not success.
     pub fn delegation(self, delegation: &Delegation) -> Self {
         let mut inner = Builder(Vec::new());
@@ -348,13 +447,14 @@ impl Builder {
             option.extend(prefix.prefix.octets());
             inner = inner.option(code::IA_PREFIX, &option);
         }
-        if delegation.status != StatusCode::Success {
-            inner = inner.status(delegation.status, "");
+        self.ia(code::IA_PD, [delegation.iaid, delegation.t1, delegation.t2], delegation.status, inner)
+    }
+
+    fn ia(self, code: u16, numbers: [u32; 3], status: StatusCode, mut inner: Builder) -> Self {
+        if status != StatusCode::Success {
+            inner = inner.status(status, "");
         }
-        let mut option =
-            [delegation.iaid, delegation.t1, delegation.t2].map(u32::to_be_bytes).as_flattened().to_vec();
-        option.extend(inner.0);
-        self.option(code::IA_PD, &option)
+        self.option(code, &[numbers.map(u32::to_be_bytes).as_flattened(), &inner.0].concat())
     }
 
     /// What the message as a whole says, and words for people.
@@ -362,6 +462,7 @@ impl Builder {
         let code: u16 = match status {
             StatusCode::Success => 0,
             StatusCode::UnspecFail => 1,
+            StatusCode::NoAddrsAvail => 2,
             StatusCode::NoBinding => 3,
             StatusCode::NotOnLink => 4,
             StatusCode::NoPrefixAvail => 6,
@@ -387,87 +488,4 @@ impl Builder {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    #[test]
-    fn an_advertise_is_read_as_it_was_written() {
-        let delegation = Delegation {
-            iaid: 7,
-            t1: 300,
-            t2: 480,
-            prefixes: vec![DelegatedPrefix {
-                prefix: "2001:db8:100::".parse().unwrap(),
-                prefix_length: 56,
-                preferred_lifetime: 600,
-                valid_lifetime: 1_200,
-            }],
-            status: StatusCode::Success,
-        };
-        let servers = ["2001:db8::53".parse().unwrap()];
-        let bytes = Builder::new(MessageType::Advertise, [1, 2, 3])
-            .client_id(&[0, 3, 0, 1])
-            .server_id(&[0, 4])
-            .preference(9)
-            .delegation(&delegation)
-            .dns_servers(&servers)
-            .finish();
-        let message = Message::parse(&bytes).unwrap();
-        assert_eq!(message.message_type(), MessageType::Advertise);
-        assert_eq!(message.transaction(), [1, 2, 3]);
-        assert_eq!((message.client_id(), message.server_id()), (Some(&[0, 3, 0, 1][..]), Some(&[0, 4][..])));
-        assert_eq!((message.preference(), message.rapid_commit()), (9, false));
-        assert_eq!(message.delegation(7), Some(delegation));
-        assert_eq!(message.delegation(8), None);
-        assert_eq!(message.dns_servers().collect::<Vec<_>>(), servers);
-        assert_eq!(message.status(), StatusCode::Success);
-    }
-
-    #[test]
-    fn a_refusal_is_in_the_delegation() {
-        let refused =
-            Delegation { iaid: 1, t1: 0, t2: 0, prefixes: Vec::new(), status: StatusCode::NoPrefixAvail };
-        let bytes = Builder::new(MessageType::Reply, [0; 3]).delegation(&refused).finish();
-        let message = Message::parse(&bytes).unwrap();
-        assert_eq!(message.delegation(1), Some(refused));
-        assert_eq!(message.status(), StatusCode::Success);
-    }
-
-    #[test]
-    fn a_remark_is_that_of_the_ia_or_of_the_message_and_fit_for_a_terminal() {
-        let refused =
-            Delegation { iaid: 1, t1: 0, t2: 0, prefixes: Vec::new(), status: StatusCode::NoPrefixAvail };
-        let words = "no\u{1b}[31m contract\n";
-        let bytes = Builder::new(MessageType::Reply, [0; 3])
-            .delegation(&refused)
-            .status(StatusCode::UnspecFail, words)
-            .finish();
-        let message = Message::parse(&bytes).unwrap();
-        assert_eq!(message.remark(1), (StatusCode::NoPrefixAvail, String::new()));
-        assert_eq!(message.remark(2), (StatusCode::UnspecFail, "no[31m contract".to_owned()));
-        let bytes = Builder::new(MessageType::Reply, [0; 3]).status(StatusCode::Success, &"ä".repeat(500));
-        let (status, words) = Message::parse(&bytes.finish()).unwrap().remark(1);
-        assert_eq!((status, words.chars().count()), (StatusCode::Success, LONGEST_REMARK));
-    }
-
-    proptest! {
-        #[test]
-        fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..12u8) {
-            let mut bytes = bytes;
-            if let Some(first) = bytes.first_mut() {
-                *first = kind;
-            }
-            if let Ok(message) = Message::parse(&bytes) {
-                let _ = (message.client_id(), message.preference(), message.status(), message.dns_servers().count());
-                let _ = (message.delegation(0), message.remark(0), message.longest_solicit_interval());
-            }
-        }
-
-        #[test]
-        fn any_ia_is_read_or_left_out(contents in proptest::collection::vec(any::<u8>(), 12..120)) {
-            let bytes = Builder::new(MessageType::Reply, [0; 3]).option(code::IA_PD, &contents).finish();
-            let _ = Message::parse(&bytes).unwrap().delegation(u32_at(&contents, 0));
-        }
-    }
-}
+mod tests;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
 use router::firewall::{Policy, Trust};
-use router::hosts::{Resolver, Upstream, trust};
+use router::hosts::{Resolver, TlsServer, Upstream, trust};
 use router::site::{Network, Site};
 
 use crate::converter::Converter;
@@ -18,6 +18,9 @@ use crate::value::{Problem, problem};
 use table::Servers;
 
 const PORT: u16 = 53;
+/// RFC 7858 section 3.1.
+const TLS_PORT: u16 = 853;
+const TLS: &str = "tls://";
 
 impl Converter<'_> {
     /// The resolver that the file describes, if it does; None where it cannot be.
@@ -93,11 +96,12 @@ impl Converter<'_> {
     pub(crate) fn served_are_safe(&mut self, document: &Document, site: &Site, policy: Option<&Policy>) {
         for (table, network) in document.network.list().iter().zip(&site.networks) {
             let is_outside = policy.is_some_and(|policy| trust(network, policy) == Some(Trust::Outside));
-            if network.has_server() && is_outside {
+            if (network.has_server() || network.dhcp6.is_some()) && is_outside {
                 let given = table.get_ref();
-                let (what, place): (_, Range<usize>) = match given.dhcp.given() {
-                    Some(dhcp) => ("`dhcp`", dhcp.span()),
-                    None => ("[dns]", given.zone.span_or_table()),
+                let (what, place): (_, Range<usize>) = match (given.dhcp.given(), given.dhcp6.given()) {
+                    (Some(dhcp), _) => ("`dhcp`", dhcp.span()),
+                    (_, Some(dhcp6)) => ("`dhcp6`", dhcp6.span()),
+                    _ => ("[dns]", given.zone.span_or_table()),
                 };
                 let title = format!("network {:?} cannot have {what}", network.name);
                 let help = "put the network into a zone with the trust \"inside\" or \"guest\", or remove it";
@@ -128,7 +132,14 @@ fn upstream(given: &Servers) -> Result<Upstream, Problem> {
         }
         Servers::Addresses(words) => words,
     };
+    if words.iter().any(|word| word.starts_with(TLS)) {
+        return words.iter().map(|word| tls_server(word)).collect::<Result<_, _>>().map(Upstream::Tls);
+    }
     let server = |word: &String| {
+        if let Some((address, name)) = word.split_once('#') {
+            let help = format!("write \"{TLS}{address}#{name}\" for DNS over TLS");
+            return problem(format!("{word:?} has a name, which only a certificate is for"), help);
+        }
         let place = match (word.parse::<IpAddr>(), word.parse::<SocketAddr>()) {
             (Ok(address), _) => SocketAddr::from((address, PORT)),
             (_, Ok(SocketAddr::V6(place))) if place.scope_id() != 0 => {
@@ -137,14 +148,44 @@ fn upstream(given: &Servers) -> Result<Upstream, Problem> {
             (_, Ok(place)) if place.port() > 0 => place,
             _ => return problem(format!("{word:?} is not an address"), HELP),
         };
-        let link_local = match place.ip() {
-            IpAddr::V4(address) => address.is_link_local(),
-            IpAddr::V6(address) => address.is_unicast_link_local(),
-        };
-        if place.ip().is_unspecified() || place.ip().is_multicast() || link_local {
+        if !is_elsewhere(place.ip()) {
             return problem(format!("{word:?} is not the address of a server elsewhere"), HELP);
         }
         Ok(place)
     };
     words.iter().map(server).collect::<Result<Vec<_>, _>>().map(Upstream::Servers)
+}
+
+/// `tls://ADDRESS#NAME` or `tls://ADDRESS:PORT#NAME`.
+fn tls_server(word: &str) -> Result<TlsServer, Problem> {
+    const HELP: &str = "write addresses with the name in the server's certificate, like \"tls://9.9.9.9#dns.quad9.net\", or with another port \
+                        than 853, \"tls://[2001:db8::53]:8853#dns.example\"";
+    let Some(rest) = word.strip_prefix(TLS) else {
+        let help = "ask all of them by TLS, or none: by one that is asked in the clear everybody on the way hears the names";
+        return problem(format!("{word:?} is asked in the clear, and others by TLS"), help);
+    };
+    let Some((address, name)) = rest.split_once('#') else {
+        return problem(format!("{word:?} has no name that its certificate is for"), HELP);
+    };
+    let Ok(name) = domain(name) else {
+        return problem(format!("{name:?} is not a name that a certificate can be for"), HELP);
+    };
+    let bracketed = address.strip_prefix('[').and_then(|address| address.strip_suffix(']'));
+    let place = match (bracketed.unwrap_or(address).parse::<IpAddr>(), address.parse::<SocketAddr>()) {
+        (Ok(address), _) => SocketAddr::from((address, TLS_PORT)),
+        (_, Ok(place)) if place.port() > 0 => SocketAddr::from((place.ip(), place.port())),
+        _ => return problem(format!("{address:?} in {word:?} is not an address"), HELP),
+    };
+    if !is_elsewhere(place.ip()) {
+        return problem(format!("{word:?} is not the address of a server elsewhere"), HELP);
+    }
+    Ok(TlsServer { place, name })
+}
+
+fn is_elsewhere(address: IpAddr) -> bool {
+    let is_link_local = match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => address.is_unicast_link_local(),
+    };
+    !(address.is_unspecified() || address.is_multicast() || is_link_local)
 }

@@ -13,7 +13,7 @@ section! {
         /// Who is asked for names that are not of a network here. `"uplinks"`: the servers that working uplinks announce (RFC
         /// 8106, DHCPv6); if none does, those in `/etc/resolv.conf`, where a DHCP client for IPv4 writes them. Or a list of
         /// addresses, with a port where it is another than 53, as of [a forwarder](gateway.md#dns-names) on this machine:
-        /// `["127.0.0.1:5353"]`.
+        /// `["127.0.0.1:5353"]`. Or `tls://ADDRESS#NAME`, for [DNS over TLS](gateway.md#dns-names): `["tls://9.9.9.9#dns.quad9.net"]`.
         upstream: Servers = Default(r#""uplinks""#);
         /// The domain that the networks' domains are in: a host `nas` of the network `home` is `nas.home.internal`. One that
         /// exists elsewhere is still asked for there, but for its networks.

@@ -124,6 +124,22 @@ impl HostSocket {
         self.port
     }
 
+    /// Receives what is sent to a group at an interface as well.
+    pub fn join(&self, group: Ipv6Addr, interface: u32) -> Result<()> {
+        let request = libc::ipv6_mreq {
+            ipv6mr_multiaddr: libc::in6_addr { s6_addr: group.octets() },
+            ipv6mr_interface: interface,
+        };
+        let ipv6 = libc::IPPROTO_IPV6;
+        sockopt::set(
+            self.fd.as_fd(),
+            ipv6,
+            libc::IPV6_ADD_MEMBERSHIP,
+            &request,
+            "setsockopt IPV6_ADD_MEMBERSHIP",
+        )
+    }
+
     /// Sends `data`: one datagram, or as many as it takes, all of `segment_size` but the last. `traffic_class` is the whole
     /// field, or the type of service: ECN in its two low bits.
     pub fn send(

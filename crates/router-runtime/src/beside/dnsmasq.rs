@@ -10,6 +10,7 @@ use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use control::router_status as status;
@@ -17,12 +18,12 @@ use linux::netlink::Link;
 use linux::process::{Capability, find_program};
 use router::firewall::Policy;
 use router::hosts::lease::leases;
-use router::hosts::{Upstream, dnsmasq};
+use router::hosts::{Upstream, dnsmasq, stubby};
 use router::plan::Address;
 use router::site::{Network, Site};
 use tracing::warn;
 
-use super::program::{Description, Program};
+use super::program::{Description, Program, taken};
 use crate::error::Error;
 
 /// The program, and Debian's package of it without a service of its own.
@@ -179,15 +180,9 @@ impl Dnsmasqs {
         let (interface, leases_addresses, resolves) =
             (network.interface.clone(), network.dhcp.is_some(), network.resolves);
         let obstacle = move || {
-            let taken = |port: u16, at: String| {
-                format!(
-                    "port {port} at {at} is taken by another program (`ss -lntup 'sport = {port}'` names it)"
-                )
-            };
             let dns = here.iter().find(|address| resolves && linux::port::is_taken(**address, DNS));
             let dhcp = leases_addresses && linux::port::is_taken_at(&interface, DHCP);
-            dns.map(|address| taken(DNS, address.to_string()))
-                .or_else(|| dhcp.then(|| taken(DHCP, interface.clone())))
+            dns.map(|address| taken(DNS, address)).or_else(|| dhcp.then(|| taken(DHCP, &interface)))
         };
         let program = Program::start(Description {
             name: format!("{PROGRAM} of network {:?}", network.name),
@@ -197,6 +192,7 @@ impl Dnsmasqs {
             writable: vec![leases],
             capabilities: if network.dhcp.is_some() { FOR_ADDRESSES } else { FOR_NAMES },
             obstacle: Box::new(obstacle),
+            listen: Arc::new(|_| true),
         })?;
         Ok(Running { network: network.name.clone(), configuration, servers, program })
     }
@@ -321,6 +317,7 @@ fn upstream<'a>(
         match site.resolver.as_ref().map(|resolver| &resolver.upstream) {
             None => return Vec::new(),
             Some(Upstream::Servers(servers)) => servers.iter().map(|server| (*server, None)).collect(),
+            Some(Upstream::Tls(_)) => vec![(stubby::LISTENS_AT, None)],
             Some(Upstream::Uplinks) => {
                 let announced = around.announced.iter().map(|(address, interface)| {
                     let zone = address.is_unicast_link_local().then_some(*interface);

@@ -42,6 +42,9 @@ pub(crate) struct Description {
     pub(crate) capabilities: &'static [Capability],
     /// What stands in its way now, as another program at its port.
     pub(crate) obstacle: Box<dyn Fn() -> Option<String> + Send>,
+    /// Given each line that it writes, without control characters. False where it is of no use after that, until it is
+    /// started anew.
+    pub(crate) listen: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
 /// A program that is run. It ends when this is dropped.
@@ -67,6 +70,8 @@ enum Message {
     Reread,
     /// The process of this number has closed its output, as at its end.
     Silent(u32),
+    /// That of this number has written that it is of no use.
+    Useless(u32),
     Stop,
 }
 
@@ -102,6 +107,11 @@ impl Drop for Program {
             let _ = thread.join();
         }
     }
+}
+
+/// That another program has the port it needs.
+pub(crate) fn taken(port: u16, at: impl std::fmt::Display) -> String {
+    format!("port {port} at {at} is taken by another program (`ss -lntup 'sport = {port}'` names it)")
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -143,7 +153,7 @@ fn look_after(
         loop {
             match messages.recv_timeout(until.saturating_duration_since(Instant::now())) {
                 Ok(Message::Stop) | Err(RecvTimeoutError::Disconnected) => return,
-                Ok(Message::Reread | Message::Silent(_)) => {}
+                Ok(Message::Reread | Message::Silent(_) | Message::Useless(_)) => {}
                 Err(RecvTimeoutError::Timeout) => break,
             }
         }
@@ -184,9 +194,13 @@ fn run_once(
     let last = Arc::new(Mutex::new(String::new()));
     if let Some(output) = child.stderr.take() {
         let (name, last, send, id) = (description.name.clone(), Arc::clone(&last), send.clone(), child.id());
+        let listen = Arc::clone(&description.listen);
         let read = move || {
             read_lines(output, |line| {
                 debug!("{name}: {line}");
+                if !listen(&line) {
+                    let _ = send.send(Message::Useless(id));
+                }
                 *lock(&last) = line;
             });
             let _ = send.send(Message::Silent(id));
@@ -215,7 +229,11 @@ fn run_once(
                 let status = wait(&mut child, ENDING);
                 return Err(ended(status, &lock(&last)));
             }
-            Ok(Message::Silent(_)) | Err(RecvTimeoutError::Timeout) => {}
+            Ok(Message::Useless(id)) if id == child.id() => {
+                end(&mut child);
+                return Err(format!("it has given up: {}", lock(&last)));
+            }
+            Ok(Message::Silent(_) | Message::Useless(_)) | Err(RecvTimeoutError::Timeout) => {}
         }
         if let Ok(Some(status)) = child.try_wait() {
             return Err(ended(Some(status), &lock(&last)));
@@ -280,6 +298,7 @@ mod tests {
             writable: Vec::new(),
             capabilities: &[],
             obstacle: Box::new(obstacle),
+            listen: Arc::new(|line| line != "of no use"),
         })
         .unwrap()
     }
@@ -303,6 +322,14 @@ mod tests {
         let state = wait_for(&program, |state| state.restarts >= 2);
         let why = state.why.unwrap_or_else(|| wait_for(&program, |state| state.why.is_some()).why.unwrap());
         assert!(why.contains("exit status: 3") && why.contains("no such [31mport"), "{why}");
+    }
+
+    #[test]
+    fn a_program_that_is_of_no_use_any_more_is_started_anew() {
+        let program = shell("echo 'of no use' >&2; exec sleep 600", || None);
+        let state = wait_for(&program, |state| state.restarts >= 1 && state.why.is_some());
+        assert_eq!(state.why.as_deref(), Some("it has given up: of no use"));
+        wait_for(&program, |state| state.restarts >= 2);
     }
 
     #[test]

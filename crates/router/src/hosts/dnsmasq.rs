@@ -189,6 +189,7 @@ mod tests {
                 dns: Vec::new(),
                 hosts: vec![host],
             }),
+            dhcp6: None,
             port_mapping: None,
         }
     }

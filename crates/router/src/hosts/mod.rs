@@ -1,19 +1,21 @@
 //! What hosts of a network ask the gateway for: IPv4 addresses (DHCP, RFC 2131) and names (DNS). dnsmasq answers, one for each
-//! network, so that each listens at its network alone and knows the names there.
+//! network, so that each listens at its network alone and knows the names there. Where servers elsewhere are to be asked by TLS,
+//! it asks stubby, which does so.
 //!
-//! Here is what it is told ([`mod@dnsmasq`]) and how its leases are read ([`lease`]). A host's name is `HOST.NETWORK.DOMAIN`.
+//! Here is what they are told ([`mod@dnsmasq`], [`mod@stubby`]) and how leases are read ([`lease`]). A host's name is `HOST.NETWORK.DOMAIN`.
 //! Networks inside tell each other their names, as hosts there may reach each other; a network of guests tells its own hosts
 //! alone, and hears of no other's.
 
 pub mod dnsmasq;
 pub mod lease;
 pub mod settings;
+pub mod stubby;
 
 use std::net::Ipv4Addr;
 
 use crate::firewall::{Policy, Trust};
 use crate::site::{Network, Site};
-pub use settings::{Dhcp, FixedHost, Resolver, Upstream};
+pub use settings::{Dhcp, FixedHost, Resolver, TlsServer, Upstream};
 
 impl Network {
     /// Whether hosts there ask the gateway for anything.
@@ -43,6 +45,15 @@ impl Site {
         let here = is_inside(network);
         let others = self.networks.iter().filter(move |other| other.name != network.name);
         others.filter(move |other| here && is_inside(other))
+    }
+
+    /// Those that are asked for names elsewhere by TLS, if there are any.
+    #[must_use]
+    pub fn tls_servers(&self) -> &[TlsServer] {
+        match self.resolver.as_ref().map(|resolver| &resolver.upstream) {
+            Some(Upstream::Tls(servers)) => servers,
+            _ => &[],
+        }
     }
 
     /// The hosts that always have the same address, each with its network.

@@ -63,4 +63,15 @@ pub enum Upstream {
     Uplinks,
     /// These; one at least.
     Servers(Vec<SocketAddr>),
+    /// These by TLS, and none in the clear; one at least.
+    Tls(Vec<TlsServer>),
+}
+
+/// A server that is asked by DNS over TLS (RFC 7858).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsServer {
+    /// Where it listens.
+    pub place: SocketAddr,
+    /// The name that its certificate has to be for.
+    pub name: String,
 }

@@ -162,6 +162,11 @@ fn write_served(
             Upstream::Servers(servers) => {
                 servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
             }
+            Upstream::Tls(servers) => {
+                let servers: Vec<_> =
+                    servers.iter().map(|server| format!("{} ({})", server.place, server.name)).collect();
+                format!("{} by TLS", servers.join(", "))
+            }
         };
         writeln!(
             text,
@@ -171,6 +176,18 @@ fn write_served(
             site.known_to(network, policy).filter_map(|other| site.domain_of(other)).collect();
         if !others.is_empty() {
             writeln!(text, "          and, as in this network, of {}", others.join(", "))?;
+        }
+    }
+    if let Some(dhcp6) = &network.dhcp6 {
+        if let Some(length) = dhcp6.delegate {
+            writeln!(
+                text,
+                "          delegate a /{length} of each uplink's prefix to routers that ask (DHCPv6)"
+            )?;
+        }
+        for host in &dhcp6.hosts {
+            let low = std::net::Ipv6Addr::from_bits(host.host.into());
+            writeln!(text, "          {} has {low} in each prefix (DHCPv6)", host.name)?;
         }
     }
     if let Some(limits) = &network.port_mapping {

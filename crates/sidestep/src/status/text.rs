@@ -4,8 +4,9 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Bandwidth, Dnsmasq, Firewall, Flows, Forward, Lease, Nat64, Network};
-use control::router_status::{Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel, Uplink, Wait};
+use control::router_status::{Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Flows, Forward, Lease};
+use control::router_status::{Nat64, Network, Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel};
+use control::router_status::{Uplink, Wait};
 
 /// So many rules of the firewall are shown.
 const MOST_RULES: usize = 5;
@@ -40,6 +41,9 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     if let Some(nat64) = &status.nat64 {
         write_nat64(text, nat64)?;
     }
+    if let Some(tls) = &status.dns_over_tls {
+        write_dns_over_tls(text, tls)?;
+    }
     if let Some(flows) = &status.flows {
         let Flows { collector, records, lost, left_out, missed } = flows;
         write!(text, "\nflows to {collector}: {records} records sent, {lost} lost")?;
@@ -56,6 +60,12 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     for forward in &status.forwards {
         writeln!(text, "  {}: {}", forward.name, forwarded(forward))?;
+    }
+    if !status.delegated_prefixes.is_empty() {
+        writeln!(text, "\nprefixes of routers behind")?;
+    }
+    for delegated in &status.delegated_prefixes {
+        writeln!(text, "  {}", delegated_to(delegated))?;
     }
     if !status.port_mappings.is_empty() {
         writeln!(text, "\nports that hosts have opened")?;
@@ -272,6 +282,14 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
     if let Some(dnsmasq) = &network.dnsmasq {
         write_dnsmasq(text, dnsmasq)?;
     }
+    if let Some(dhcp6) = &network.dhcp6 {
+        if let Some(length) = dhcp6.delegates {
+            writeln!(text, "  DHCPv6: routers get a /{length}")?;
+        }
+        for host in &dhcp6.hosts {
+            write_list(text, &format!("DHCPv6 host {}", host.name), &host.addresses)?;
+        }
+    }
     for rogue in &network.rogue_routers {
         let prefixes: Vec<_> = rogue.prefixes.iter().map(ToString::to_string).collect();
         writeln!(
@@ -290,18 +308,31 @@ fn write_network(text: &mut String, status: &Status, network: &Network) -> fmt::
     Ok(())
 }
 
+fn write_dns_over_tls(text: &mut String, tls: &DnsOverTls) -> fmt::Result {
+    writeln!(text, "\nDNS over TLS\n  stubby: {}", runs(tls.runs, tls.why.as_deref(), tls.restarts))?;
+    for server in &tls.servers {
+        let state = match (&server.why, server.works) {
+            (Some(why), _) => why,
+            (None, Some(true)) => "works",
+            (None, _) => "not asked yet",
+        };
+        writeln!(text, "  server: {} ({}): {state}", server.address, server.name)?;
+    }
+    Ok(())
+}
+
+/// How a program beside the gateway is.
+fn runs(runs: bool, why: Option<&str>, restarts: u64) -> String {
+    let runs = why.unwrap_or(if runs { "runs" } else { "is being started" });
+    match restarts {
+        0 => runs.to_owned(),
+        1 => format!("{runs}, was started anew once"),
+        times => format!("{runs}, was started anew {times} times"),
+    }
+}
+
 fn write_dnsmasq(text: &mut String, dnsmasq: &Dnsmasq) -> fmt::Result {
-    let runs = match &dnsmasq.why {
-        Some(why) => why.clone(),
-        None if dnsmasq.runs => "runs".to_owned(),
-        None => "is being started".to_owned(),
-    };
-    let restarts = match dnsmasq.restarts {
-        0 => String::new(),
-        1 => ", was started anew once".to_owned(),
-        times => format!(", was started anew {times} times"),
-    };
-    writeln!(text, "  dnsmasq: {runs}{restarts}")?;
+    writeln!(text, "  dnsmasq: {}", runs(dnsmasq.runs, dnsmasq.why.as_deref(), dnsmasq.restarts))?;
     if let Some(domain) = &dnsmasq.domain {
         writeln!(text, "  names: *.{domain}")?;
     }
@@ -312,6 +343,14 @@ fn write_dnsmasq(text: &mut String, dnsmasq: &Dnsmasq) -> fmt::Result {
         writeln!(text, "  lease: {}", leased(lease))?;
     }
     Ok(())
+}
+
+/// What a router behind has, in a line.
+pub(crate) fn delegated_to(delegated: &DelegatedPrefix) -> String {
+    let prefixes: Vec<_> = delegated.prefixes.iter().map(|prefix| prefix.prefix.to_string()).collect();
+    let prefixes = if prefixes.is_empty() { "nothing now".to_owned() } else { prefixes.join(", ") };
+    let left = words::duration(delegated.seconds);
+    format!("{prefixes} to {} in {}, for {left} ({})", delegated.router, delegated.network, delegated.duid)
 }
 
 /// A lease in a line.

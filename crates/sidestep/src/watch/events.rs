@@ -6,7 +6,7 @@ use control::event::Event;
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-use crate::event_lines::printable;
+use crate::terminal::printable;
 use crate::fit;
 use crate::show::table::has_words;
 

@@ -16,13 +16,13 @@ const GATEWAY_OF_GUESTS: &str = "192.168.2.1";
 const PRINTER: &str = "02:00:5e:00:53:01";
 
 /// The example's office: two hosts inside, one guest, and a provider whose servers know some names.
-struct Office {
-    scene: RouterScene,
-    configuration: String,
+pub(super) struct Office {
+    pub(super) scene: RouterScene,
+    pub(super) configuration: String,
 }
 
 impl Office {
-    fn new() -> Option<Self> {
+    pub(super) fn new() -> Option<Self> {
         let mut scene = RouterScene::new()?;
         scene.node("guest").create().expect("a namespace");
         let guest = scene.node("guest").name().to_owned();
@@ -64,13 +64,13 @@ impl Office {
         Some(Office { scene, configuration })
     }
 
-    fn start(&mut self) {
+    pub(super) fn start(&mut self) {
         let configuration = self.configuration.clone();
         self.scene.start(&configuration);
         self.wait_for_dnsmasqs();
     }
 
-    fn wait_for_dnsmasqs(&self) {
+    pub(super) fn wait_for_dnsmasqs(&self) {
         wait_until("a dnsmasq for each network", || (0..2).all(|place| self.dnsmasq(place)["runs"] == true));
     }
 
@@ -99,7 +99,7 @@ impl Office {
     }
 
     /// What a name means there, asked by UDP and by TCP, which say the same; empty where there is no answer.
-    fn resolves(&self, node: &str, server: &str, name: &str) -> String {
+    pub(super) fn resolves(&self, node: &str, server: &str, name: &str) -> String {
         let at = format!("@{server}");
         let ask = |more: &str| {
             let words = ["dig", &at, "+short", "+tries=2", "+time=1", more, name];
@@ -112,7 +112,7 @@ impl Office {
     }
 
     /// The status of an answer: `NOERROR`, `NXDOMAIN` …
-    fn answer(&self, node: &str, server: &str, name: &str) -> String {
+    pub(super) fn answer(&self, node: &str, server: &str, name: &str) -> String {
         let said = self.scene.run(node, &["dig", &format!("@{server}"), "+tries=2", "+time=1", name]);
         let status = said.split("status: ").nth(1).and_then(|rest| rest.split(',').next());
         status.unwrap_or_default().to_owned()
@@ -131,7 +131,7 @@ impl Drop for Office {
 }
 
 /// Processes of this name whose parent this is.
-fn children(parent: u32, name: &str) -> Vec<i32> {
+pub(super) fn children(parent: u32, name: &str) -> Vec<i32> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").expect("/proc").flatten() {
         let text = std::fs::read_to_string(entry.path().join("status")).unwrap_or_default();
@@ -143,7 +143,7 @@ fn children(parent: u32, name: &str) -> Vec<i32> {
     found
 }
 
-fn is_there(process: i32) -> bool {
+pub(super) fn is_there(process: i32) -> bool {
     // One whose parent was killed may wait for somebody who looks after it.
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains("zombie"))
@@ -286,7 +286,7 @@ fn hosts_have_addresses_and_names_and_guests_know_their_own_alone() {
 }
 
 /// Where the gateway has what dnsmasq reads.
-fn run_folder(office: &Office) -> std::path::PathBuf {
+pub(super) fn run_folder(office: &Office) -> std::path::PathBuf {
     let number = office.scene.run("gw", &["stat", "-L", "-c", "%i", "/proc/self/ns/net"]);
     format!("/run/sidestep/gateway-{}.dnsmasq", number.trim()).into()
 }

@@ -2,6 +2,8 @@
 
 mod attacks;
 mod bandwidth;
+mod dhcp6;
+mod dns_over_tls;
 mod flows;
 mod follows;
 mod forwards;

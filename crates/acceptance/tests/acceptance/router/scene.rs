@@ -46,6 +46,7 @@ impl RouterScene {
             "dnsmasq",
             "busybox",
             "natpmpc",
+            "stubby",
             "nfcapd",
         ])?;
         let prefix = lab::prefix::unique();
@@ -174,7 +175,12 @@ impl RouterScene {
 
     /// The same without waiting.
     pub(crate) fn begin(&mut self) {
-        let mut command = self.node("gw").command(&self.program).expect("the namespace");
+        let command = self.node("gw").command(&self.program).expect("the namespace");
+        self.begin_by(command);
+    }
+
+    /// The same, where this command runs the program.
+    pub(crate) fn begin_by(&mut self, mut command: Command) {
         command.arg("up").arg(self.folder.path().join("gw.toml"));
         command.arg("--state-dir").arg(self.folder.path().join("state"));
         self.gateway =

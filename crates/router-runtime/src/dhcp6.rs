@@ -1,0 +1,225 @@
+//! Hosts and routers that ask by DHCPv6 ([`router::dhcp6`]): a socket at each network where they get anything.
+//!
+//! As for ports that hosts ask for, a socket is bound to its network's interface. What was given away is remembered with the
+//! uplinks' leases; the routes to it are planned with all others.
+
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
+use std::time::Instant;
+
+use control::router_status as status;
+use ipnet::IpNet;
+use linux::event::{Interest, Poller};
+use linux::netlink::Link as KernelLink;
+use linux::udp::{EndpointOptions, HostSocket, Segmentation};
+use router::delegation::LeasedPrefix;
+use router::dhcp6::{Delegated, Link, Pool, Server};
+use router::plan::{Plan, Route, Via};
+use router::site::{Network, Site};
+use router::uplink::UplinkState;
+use wire::dhcpv6::{ALL_SERVERS, SERVER_PORT};
+
+use crate::kernel::index_of;
+use crate::link::BATCH;
+use crate::random::Uuid;
+
+/// Tokens of the sockets, beside those of interfaces and of port mapping.
+const FIRST_TOKEN: u64 = 1 << 33;
+/// No message is longer that fits the smallest link of IPv6.
+const LONGEST: usize = 1_500;
+/// What leads to a router behind comes behind what is connected.
+const METRIC: u32 = 512;
+
+/// The server and its sockets.
+pub(super) struct Dhcp6 {
+    server: Server,
+    sockets: Vec<Socket>,
+    next_token: u64,
+}
+
+struct Socket {
+    network: String,
+    index: u32,
+    token: u64,
+    socket: HostSocket,
+}
+
+impl Dhcp6 {
+    /// Goes on with what was given away.
+    pub(super) fn new(uuid: &Uuid, leases: Vec<Delegated>) -> Self {
+        let duid = [&[0, 4][..], uuid].concat();
+        Dhcp6 { server: Server::new(duid, leases), sockets: Vec::new(), next_token: FIRST_TOKEN }
+    }
+
+    /// What was given away.
+    pub(super) fn leases(&self) -> &[Delegated] {
+        self.server.leases()
+    }
+
+    /// When [`Dhcp6::plan`] has something to take back.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.server.deadline()
+    }
+
+    /// Adds the routes to routers behind to what is planned, and ends what is over.
+    pub(super) fn plan(&mut self, site: &Site, uplinks: &[&UplinkState], plan: &mut Plan, now: Instant) {
+        self.server.set_pool(Pool::new(uplinks, plan));
+        self.server.retain(|_| true, now);
+        for lease in self.server.leases() {
+            let Some(network) = network_of(lease, site) else { continue };
+            let route = |part: LeasedPrefix| Route {
+                to: part.prefix.into(),
+                from: None,
+                via: Some(Via {
+                    interface: network.interface.clone(),
+                    router: Some(IpAddr::V6(lease.router)),
+                }),
+                metric: METRIC,
+            };
+            plan.routes.extend(self.server.prefixes(lease, now).into_iter().map(route));
+        }
+    }
+
+    /// Listens where hosts and routers may ask, as the site and the links are now, and forgets what no network gives. Only
+    /// once a configuration is in force: one that is refused takes nothing away. What cannot be done is returned.
+    pub(super) fn follow(
+        &mut self,
+        site: &Site,
+        links: &[KernelLink],
+        poller: &Poller,
+        now: Instant,
+    ) -> Vec<String> {
+        let wanted =
+            |network: &Network| network.dhcp6.as_ref().and_then(|_| index_of(links, &network.interface));
+        let (stay, go): (Vec<_>, Vec<_>) =
+            std::mem::take(&mut self.sockets).into_iter().partition(|socket| {
+                let network = site.networks.iter().find(|network| network.name == socket.network);
+                network.and_then(wanted) == Some(socket.index)
+            });
+        self.sockets = stay;
+        self.server.retain(|lease| network_of(lease, site).is_some(), now);
+        go.iter().for_each(|socket| drop(poller.remove(&socket.socket)));
+        let mut problems = Vec::new();
+        for network in &site.networks {
+            let Some(index) = wanted(network) else { continue };
+            if self.sockets.iter().any(|socket| socket.network == network.name) {
+                continue;
+            }
+            match Socket::open(network, index, self.next_token, poller) {
+                Ok(socket) => self.sockets.push(socket),
+                Err(error) => problems
+                    .push(format!("network {}: hosts get no answers by DHCPv6: {error}", network.name)),
+            }
+            self.next_token += 1;
+        }
+        problems
+    }
+
+    /// Whether the descriptor of this number is one of these.
+    pub(super) fn owns(&self, token: u64) -> bool {
+        self.sockets.iter().any(|socket| socket.token == token)
+    }
+
+    /// There is something to read. Whether what was given away is something else now.
+    pub(super) fn handle_readable(&mut self, token: u64, site: &Site, plan: &Plan, now: Instant) -> bool {
+        let Some(socket) = self.sockets.iter().find(|socket| socket.token == token) else { return false };
+        while let Ok(Some(_)) = socket.socket.recv_too_big() {}
+        let found = site.networks.iter().position(|network| network.name == socket.network);
+        let Some((place, network)) = found.map(|place| (place, &site.networks[place])) else { return false };
+        let Some(settings) = &network.dhcp6 else { return false };
+        let prefixes = prefixes_of(network, plan);
+        let offer = plan.offers.get(place).and_then(Option::as_ref);
+        let link = Link {
+            network: &network.name,
+            settings,
+            prefixes: &prefixes,
+            dns_servers: offer.map_or(&[][..], |offer| &offer.dns_servers),
+        };
+        let before = self.server.leases().to_vec();
+        let mut buffer = [0; LONGEST];
+        for _ in 0..BATCH {
+            let Ok(Some(received)) = socket.socket.recv(&mut buffer) else { break };
+            let IpAddr::V6(source) = received.source.ip() else { continue };
+            let datagram = &buffer[..received.len];
+            if let Some(answer) = self.server.handle(datagram, source, &link, now) {
+                // Whoever does not get it asks again.
+                let own = Ipv6Addr::UNSPECIFIED.into();
+                let _ = socket.socket.send(&answer, answer.len(), own, received.source, 0);
+            }
+        }
+        self.server.leases() != before
+    }
+
+    /// What was given away, for the status.
+    pub(super) fn status(&self, now: Instant) -> Vec<status::DelegatedPrefix> {
+        let told = |lease: &Delegated| status::DelegatedPrefix {
+            network: lease.network.clone(),
+            router: lease.router,
+            duid: hexadecimal(&lease.duid),
+            prefixes: self
+                .server
+                .prefixes(lease, now)
+                .iter()
+                .map(|part| status::Prefix {
+                    prefix: part.prefix,
+                    preferred_seconds: part.preferred.remaining(now).map(|left| left.as_secs()),
+                    valid_seconds: part.valid.remaining(now).map(|left| left.as_secs()),
+                })
+                .collect(),
+            seconds: lease.expires.saturating_duration_since(now).as_secs(),
+        };
+        let mut all: Vec<_> = self.server.leases().iter().map(told).collect();
+        all.sort_by(|a, b| (&a.network, a.router, &a.duid).cmp(&(&b.network, b.router, &b.duid)));
+        all
+    }
+}
+
+impl Socket {
+    fn open(network: &Network, index: u32, token: u64, poller: &Poller) -> linux::Result<Self> {
+        let segmentation = Arc::new(Segmentation::off());
+        let options =
+            EndpointOptions { buffer: 1 << 17, receive_offload: false, interface: Some(index), segmentation };
+        let socket = HostSocket::open(None, SERVER_PORT, &options)?;
+        socket.join(ALL_SERVERS, index)?;
+        poller.add(&socket, token, Interest::Readable)?;
+        Ok(Socket { network: network.name.clone(), index, token, socket })
+    }
+}
+
+/// The network that a lease is of, as long as that gives any.
+fn network_of<'s>(lease: &Delegated, site: &'s Site) -> Option<&'s Network> {
+    let network = site.networks.iter().find(|network| network.name == lease.network)?;
+    network.dhcp6.as_ref()?.delegate.map(|_| network)
+}
+
+/// What a network gives hosts of the configuration by DHCPv6, or routers behind it; null where neither.
+pub(super) fn status_of(network: &Network, plan: &Plan) -> Option<status::Dhcp6> {
+    let settings = network.dhcp6.as_ref()?;
+    let prefixes = prefixes_of(network, plan);
+    let host = |host: &router::dhcp6::FixedHost| status::Dhcp6Host {
+        name: host.name.clone(),
+        addresses: prefixes
+            .iter()
+            .filter(|leased| leased.prefix.prefix_len() == 64)
+            .map(|leased| Ipv6Addr::from_bits(leased.prefix.network().to_bits() | u128::from(host.host)))
+            .collect(),
+    };
+    Some(status::Dhcp6 { delegates: settings.delegate, hosts: settings.hosts.iter().map(host).collect() })
+}
+
+/// The prefixes that hosts of a network have addresses in.
+fn prefixes_of(network: &Network, plan: &Plan) -> Vec<LeasedPrefix> {
+    let here = plan.addresses.iter().filter(|address| address.interface == network.interface);
+    let of_ipv6 = here.filter_map(|address| match address.address {
+        IpNet::V6(net) => {
+            let (preferred, valid) = (address.preferred, address.valid);
+            Some(LeasedPrefix { prefix: net.trunc(), preferred, valid })
+        }
+        IpNet::V4(_) => None,
+    });
+    of_ipv6.collect()
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
