@@ -4,7 +4,9 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Flows, Forward, Lease};
+use control::router_status::{
+    Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Flows, Forward, Lease,
+};
 use control::router_status::{Nat64, Network, Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel};
 use control::router_status::{Uplink, Wait};
 

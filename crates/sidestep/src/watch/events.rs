@@ -6,9 +6,9 @@ use control::event::Event;
 use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 
-use crate::terminal::printable;
 use crate::fit;
 use crate::show::table::has_words;
+use crate::terminal::printable;
 
 /// Events that are kept: a daemon tells as many.
 const MOST: usize = 1000;
