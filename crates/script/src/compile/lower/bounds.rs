@@ -88,6 +88,12 @@ impl Lower<'_> {
         self.bounds(offset).is_some_and(|(least, _)| least >= LINK)
     }
 
+    /// Whether a mask of the lowest bits leaves a number what it is.
+    pub(super) fn is_within(&self, operand: Operand, mask: i64) -> bool {
+        let (least, most) = self.range(operand);
+        least >= 0 && most <= mask && mask & mask.wrapping_add(1) == 0
+    }
+
     /// Whether both are known to be small and not negative.
     pub(super) fn are_small(&self, left: Operand, right: Operand) -> bool {
         [left, right].into_iter().all(|operand| self.bounds(operand).is_some_and(|(least, _)| least >= 0))

@@ -83,6 +83,7 @@ pub(super) fn lower(
         entering: false,
         link: if *attach_type == AttachType::Xdp { Link::Tagged } else { Link::There },
         ranges: HashMap::new(),
+        anchors: HashMap::new(),
         sums: HashMap::new(),
         comparisons: HashMap::new(),
         tags: Vec::new(),
@@ -213,6 +214,8 @@ struct Lower<'a> {
     link: Link,
     /// What is known of numbers wherever they are.
     ranges: HashMap<Value, Range>,
+    /// Numbers that are zero, or so much more than another.
+    anchors: HashMap<Value, (Operand, Range)>,
     /// Numbers that are sums.
     sums: HashMap<Value, Linear>,
     /// Numbers that say whether a condition holds.
@@ -321,6 +324,11 @@ impl Lower<'_> {
             Action::Calculate(Operation::And | Operation::Multiply, _, Operand::Constant(0)) => {
                 return 0.into();
             }
+            Action::Calculate(Operation::And, operand, Operand::Constant(mask))
+                if self.is_within(operand, mask) =>
+            {
+                return operand;
+            }
             Action::Compare(condition, Operand::Constant(left), Operand::Constant(right)) => {
                 return i64::from(holds(condition, left, right)).into();
             }
@@ -375,6 +383,12 @@ impl Lower<'_> {
             return i64::from(possible[0]).into();
         }
         let result = match condition {
+            // Of two bits that are the same, none is left.
+            Condition::Equal | Condition::NotEqual if self.are_small(left, right) => {
+                let differing = self.calculate(Operation::Xor, left, right);
+                let sign = self.sign(differing, 1.into());
+                self.calculate(Operation::Xor, sign, i64::from(condition == Condition::NotEqual))
+            }
             // The sign of the difference says it.
             Condition::Below | Condition::Less if self.are_small(left, right) => self.sign(left, right),
             Condition::LessOrEqual if self.are_small(left, right) => {
