@@ -18,6 +18,7 @@ mod punt;
 mod redirect;
 mod repeat;
 mod resize;
+mod roll;
 mod statement;
 mod stream;
 mod table;
@@ -88,6 +89,7 @@ pub(super) fn lower(
         comparisons: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
+        loops: Vec::new(),
         may_capture: matches!(attach_type, AttachType::Interface { .. }),
         may_mirror: *attach_type == AttachType::Interface { has_link: true },
         punts: may_punt.then(Vec::new),
@@ -173,7 +175,7 @@ struct State {
 }
 
 /// What a list of expressions gives, of which the last may be a call.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Results {
     /// As many as there are at most; those that there are not are nil.
     values: Vec<Slot>,
@@ -188,6 +190,7 @@ impl From<Slot> for Results {
 }
 
 /// A function that we are in.
+#[derive(Clone)]
 struct Inlined {
     function: FunctionId,
     /// Where it has returned, with its results in temporaries.
@@ -196,6 +199,7 @@ struct Inlined {
     breaks: Vec<Vec<State>>,
 }
 
+#[derive(Clone)]
 struct Lower<'a> {
     chunk: &'a Chunk,
     top: &'a dyn TopLevel,
@@ -227,6 +231,8 @@ struct Lower<'a> {
     may_capture: bool,
     /// Whether a copy can be sent there.
     may_mirror: bool,
+    /// Blocks of loops that are compiled once, and how many turns each takes at most.
+    loops: Vec<(std::ops::Range<usize>, i64)>,
     /// Where packets are punted, and why; None: nowhere, what cannot be compiled is refused.
     punts: Option<Vec<Refusal>>,
     /// What is read of the top level, and whether that is a table.
