@@ -11,8 +11,8 @@ use crate::syntax::tree::{Block, Expression, LocalId, Statement, StatementKind, 
 
 /// Turns of a loop that are followed one by one.
 const MOST_TURNS: i64 = 256;
-/// Values of the intermediate form in a loop that is short enough to be compiled turn by turn.
-const SHORT: usize = 200;
+/// Values of the intermediate form in a loop that is compiled turn by turn: about as many as a program of eBPF can have.
+const SHORT: usize = 5_900;
 /// The same, of one that is not even tried to be.
 const LONG: usize = 10_000;
 

@@ -16,10 +16,10 @@ use crate::compile::slot::{Shape, Slot};
 pub(super) const MOST_ROLLED: i64 = 1024;
 /// Trials; each finds at least one variable more that a turn changes, mostly all of them.
 const MOST_TRIALS: usize = 12;
-/// What the verifier follows of all loops: instructions of ours, of a million of eBPF; and ways that it has yet to follow,
-/// of 8,192 (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
-const MOST_FOLLOWED: i64 = 60_000;
-const MOST_WAYS: i64 = 6_000;
+/// What the verifier follows with all turns: instructions of ours, so that it keeps within its million of eBPF, of which it
+/// follows many more than once; and ways that it has yet to follow, of 8,192 (`BPF_COMPLEXITY_LIMIT_JMP_SEQ`).
+const MOST_FOLLOWED: i64 = 20_000;
+const MOST_WAYS: i64 = 4_000;
 
 /// What a turn changes.
 #[derive(Default)]
@@ -169,15 +169,20 @@ impl Lower<'_> {
         Some(is_new)
     }
 
-    /// Whether the verifier gets to the end of these blocks, so often.
+    /// Whether the verifier gets to the end of what there is, if these blocks take so many turns.
     fn can_be_followed(&self, span: &Span<usize>, turns: i64) -> bool {
         let (mut followed, mut ways) = (0_i64, 0_i64);
-        for (number, block) in self.program.blocks.iter().enumerate().skip(span.start) {
-            let inner = self.loops.iter().filter(|(inner, _)| inner.contains(&number));
-            let times = inner.fold(turns, |times, (_, turns)| times.saturating_mul(*turns));
+        for (number, block) in self.program.blocks.iter().enumerate() {
+            let own = if span.contains(&number) { turns } else { 1 };
+            let loops = self.loops.iter().filter(|(span, _)| span.contains(&number));
+            let times = loops.fold(own, |times, (_, turns)| times.saturating_mul(*turns));
             let may_fail = |action: &Action| action.changes_packet() || matches!(action, Action::Load { .. });
             let fails = block.code.iter().filter(|instruction| may_fail(&instruction.action)).count();
-            let parts = i64::from(matches!(block.end, Some(End::Branch { .. })));
+            // Which way a number of turns goes, the verifier knows.
+            let parts = i64::from(match &block.end {
+                Some(End::Branch { left: Operand::Value(left), .. }) => !self.program.counters.contains(left),
+                _ => false,
+            });
             followed = followed.saturating_add(times.saturating_mul(block.code.len() as i64 + 1));
             ways = ways.saturating_add(times.saturating_mul(fails as i64 + parts));
         }
