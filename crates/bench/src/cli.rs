@@ -9,7 +9,7 @@ use crate::adversary::active::command as attack;
 use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
-use crate::{caches, comparison, demo, experiment, fleet, many, nat, shape, stack, status};
+use crate::{bandwidth, caches, comparison, demo, experiment, fleet, many, nat, shape, stack, status};
 use lab::Error;
 use lab::command::find;
 use lab::impairment::Impairment;
@@ -181,6 +181,11 @@ enum OtherBench {
                             sidestep-lab bench shape --rates 2,20 --seconds 60\n  \
                             sidestep-lab bench shape --docs docs/operations.md")]
     Shape(shape::ShapeOptions),
+    /// What `bandwidth` of an uplink does to the latency under load, and what it costs; needs a kernel with CAKE
+    #[command(after_help = "Examples:\n  sidestep-lab bench bandwidth\n  \
+                            sidestep-lab bench bandwidth --down 100 --up 20\n  \
+                            sidestep-lab bench bandwidth --docs docs/gateway-performance.md")]
+    Bandwidth(bandwidth::BandwidthOptions),
 }
 
 /// What else an adversary does.
@@ -338,6 +343,9 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         }
         LabCommand::Bench { other: Some(OtherBench::Shape(options)), .. } => {
             shape::run(&options, &program()?, &stop_flag()?)
+        }
+        LabCommand::Bench { other: Some(OtherBench::Bandwidth(options)), .. } => {
+            bandwidth::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),

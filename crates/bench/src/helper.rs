@@ -103,6 +103,12 @@ pub enum HelperCommand {
         #[arg(long)]
         each: bool,
     },
+    /// Answer each datagram with an empty one
+    UdpAnswer {
+        /// Address and port to receive at
+        #[arg(long)]
+        listen: SocketAddr,
+    },
     /// Accept packets from a queue
     QueueAccept {
         /// Where
@@ -186,6 +192,9 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         }
         HelperCommand::UdpReceive { listen, batched, each } => {
             print_json(&udp_stream::receive(listen, batched, each, &stop_flag()?, std::io::stdout())?)
+        }
+        HelperCommand::UdpAnswer { listen } => {
+            udp_stream::answer(listen, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
         HelperCommand::UdpDrawn { listen, to, rate, seed } => {
             traffic::run(listen, to, rate, seed, &*stop_flag()?).map(|()| ExitCode::SUCCESS)

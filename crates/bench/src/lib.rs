@@ -6,6 +6,7 @@
 //! | [`experiment`] | `experiment`: the published test plans, repeated |
 //! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
 //! | [`shape`] | `bench shape`: what a constant shape costs, and how exactly it keeps its times |
+//! | [`bandwidth`] | `bench bandwidth`: latency under load, with `bandwidth` of an uplink and without |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
 //! | [`many`] | one gateway with many peers |
@@ -20,6 +21,7 @@
 #![forbid(unsafe_code)]
 
 mod adversary;
+pub mod bandwidth;
 pub mod caches;
 mod chart;
 pub mod cli;

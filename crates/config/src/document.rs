@@ -6,6 +6,7 @@ use toml::de::DeTable;
 use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, ZoneTable};
+use crate::flows::table::FlowsTable;
 use crate::forward::table::ForwardTable;
 use crate::key::Absent::{Default, Otherwise};
 use crate::nat64::table::Nat64Table;
@@ -50,6 +51,8 @@ section! {
         dns: DnsTable = Otherwise("none");
         /// The translator by which hosts of IPv6 reach servers of IPv4.
         nat64: Nat64Table = Otherwise("none");
+        /// Who is told of flows.
+        flows: FlowsTable = Otherwise("none");
         /// Zones of the firewall.
         zone: Vec<Spanned<ZoneTable>> = Otherwise("none");
         /// Its settings and rules.
@@ -72,6 +75,7 @@ impl Document {
         let router = there(&self.uplink) || there(&self.network) || there(&self.route);
         router
             || !self.nat64.is_absent()
+            || !self.flows.is_absent()
             || there(&self.forward)
             || there(&self.zone)
             || !self.firewall.is_absent()

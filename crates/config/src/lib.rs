@@ -12,6 +12,7 @@
 
 mod assemble;
 pub mod attachment;
+mod bandwidth;
 mod classic;
 mod config;
 mod converter;
@@ -24,6 +25,7 @@ mod error;
 mod event;
 mod firewall;
 mod fleet;
+mod flows;
 pub mod folder;
 mod follows;
 mod forward;

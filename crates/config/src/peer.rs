@@ -14,7 +14,7 @@ use crate::key::Absent::{Default, Otherwise, Required};
 use crate::key::Only;
 use crate::report::{Finding, Report};
 use crate::section::{Period, Section, Value, mismatch, section};
-use crate::value::{self, Problem, duration, problem};
+use crate::value::{self, Problem, duration, measure, problem};
 
 section! {
     /// `[[peer]]`, as it stands in the file.
@@ -330,15 +330,6 @@ fn shape(value: &ShapeValue) -> Result<Shape, Problem> {
         ("constant", None) => problem("its rate is missing", r#"write { constant = "2Mbit/s" }"#),
         _ => problem("not a shape", r#"write "none", "adaptive" or { constant = "2Mbit/s" }"#),
     }
-}
-
-/// A number with one of these units, in what each of them stands for.
-fn measure(text: &str, units: &[(&str, f64)]) -> Option<f64> {
-    units.iter().find_map(|(unit, worth)| {
-        let number = text.strip_suffix(unit)?.trim_end();
-        let is_plain = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
-        number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * worth)
-    })
 }
 
 /// A budget, like `20GB/day`.

@@ -3,10 +3,12 @@
 //! A table stands between `<!-- keys of NAME -->` and `<!-- end of keys -->`. `UPDATE_REFERENCE=1 cargo test -p config
 //! reference` writes all of them anew.
 
+use crate::bandwidth::BandwidthTable;
 use crate::dhcp::table::{DhcpTable, HostTable};
 use crate::dns::table::DnsTable;
 use crate::event::EventsTable;
 use crate::firewall::table::{FirewallTable, ReachTable, RuleTable, TestTable, ZoneTable};
+use crate::flows::table::FlowsTable;
 use crate::forward::table::ForwardTable;
 use crate::ipsec::document::{ChildTable, IpsecTable, PolicyTable, RemoteTable};
 use crate::key::{Absent, Key, Only};
@@ -27,7 +29,7 @@ use crate::uplink::UplinkTable;
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 27] = [
+const TABLES: [Listed; 29] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
@@ -36,6 +38,7 @@ const TABLES: [Listed; 27] = [
     ("[[peer]], classic", PeerTable::KEYS, |only| only == Some(Only::Classic)),
     ("[[script]]", ScriptTable::KEYS, |_| true),
     ("[[uplink]]", UplinkTable::KEYS, |_| true),
+    ("[uplink.bandwidth]", BandwidthTable::KEYS, |_| true),
     ("[uplink.tunnel]", TransitionTable::KEYS, |_| true),
     ("[[network]]", NetworkTable::KEYS, |_| true),
     ("[network.dhcp]", DhcpTable::KEYS, |_| true),
@@ -43,6 +46,7 @@ const TABLES: [Listed; 27] = [
     ("[network.port_mapping]", PortMappingTable::KEYS, |_| true),
     ("[dns]", DnsTable::KEYS, |_| true),
     ("[nat64]", Nat64Table::KEYS, |_| true),
+    ("[flows]", FlowsTable::KEYS, |_| true),
     ("[[route]]", RouteTable::KEYS, |_| true),
     ("[[forward]]", ForwardTable::KEYS, |_| true),
     ("[[zone]]", ZoneTable::KEYS, |_| true),

@@ -37,6 +37,7 @@ impl Converter<'_> {
     pub(crate) fn site(&mut self, document: &Document) -> Option<(Site, Vec<Probing>)> {
         let resolver = self.resolver(document);
         let nat64 = self.nat64(document);
+        let flows = self.flows(document);
         if !document.has_router() {
             return None;
         }
@@ -51,8 +52,15 @@ impl Converter<'_> {
         let (uplinks, probing): (Vec<Uplink>, Vec<Probing>) = uplinks.into_iter().unzip();
         let networks = networks.into_iter().collect::<Option<Vec<_>>>()?;
         let routes = routes.into_iter().collect::<Option<Vec<_>>>()?;
-        let mut site =
-            Site { uplinks, networks, routes, resolver: resolver?, nat64: nat64?, ..Site::default() };
+        let mut site = Site {
+            uplinks,
+            networks,
+            routes,
+            resolver: resolver?,
+            nat64: nat64?,
+            flows: flows?,
+            ..Site::default()
+        };
         self.site_fits(document, &site);
         self.resolver_fits(document, &site);
         self.nat64_fits(document, &site);
@@ -71,6 +79,8 @@ impl Converter<'_> {
         self.served_are_safe(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         self.mapped_are_inside(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
         self.uplinks_fit(document, &site, firewall.as_ref().map(|firewall| &firewall.policy));
+        let has_nat = site.uplinks.iter().any(|uplink| uplink.masquerade);
+        self.flows_are_followed(document, has_nat, firewall.as_ref());
         Some(RouterConfig { site, probing, firewall, scripts: Vec::new() })
     }
 

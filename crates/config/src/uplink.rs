@@ -9,6 +9,7 @@ use router::transition::{Kind, Tunnel};
 use toml::Spanned;
 use toml::de::DeValue;
 
+use crate::bandwidth::BandwidthTable;
 use crate::converter::Converter;
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::report::Report;
@@ -51,6 +52,9 @@ section! {
         ipv4_router: String = Otherwise("none");
         /// `true`: IPv4 packets from the networks leave with the interface's address.
         masquerade: bool = Default("false");
+        /// What the line carries, like `{ down = "100Mbit/s", up = "20Mbit/s" }`: queues are kept short, so that a call does
+        /// not stutter during a download ([below](gateway.md#uplinkbandwidth-short-queues)).
+        bandwidth: BandwidthTable = Otherwise("not shaped");
         /// The uplink is a tunnel:
         /// [below](gateway.md#uplinktunnel-an-uplink-through-a-network-that-lacks-the-other-ip).
         tunnel: TransitionTable = Otherwise("none");
@@ -100,6 +104,10 @@ impl Converter<'_> {
             }
             None => None,
         };
+        let bandwidth = match given.bandwidth.given() {
+            Some(table) => Some(self.bandwidth(table.get_ref())?),
+            None => None,
+        };
         let interface = interface?;
         let standard = if tunnel.is_some() { RouterFrom::PointToPoint } else { RouterFrom::Advertisements };
         let uplink = Uplink {
@@ -113,6 +121,7 @@ impl Converter<'_> {
             ipv4_router: ipv4_router?,
             masquerade: given.masquerade.is_true(),
             tunnel,
+            bandwidth,
         };
         Some((uplink, Probing { interval: interval?, ..Probing::default() }))
     }
@@ -129,6 +138,10 @@ impl Converter<'_> {
         if let Some(delegation) = given.delegation.given() {
             let help = "write the broker's prefix as `prefixes`";
             refuse(delegation.span(), "delegation", "not through a tunnel", help);
+        }
+        if let Some(bandwidth) = given.bandwidth.given() {
+            let help = "write it at the uplink that carries the tunnel: both share the line";
+            refuse(bandwidth.span(), "bandwidth", "not at a tunnel", help);
         }
         let Some(tunnel) = tunnel else { return };
         if given.interface.text() == Some(&tunnel.over) {

@@ -225,6 +225,15 @@ pub(crate) fn routed_prefix(text: &str) -> Result<Ipv6Net, Problem> {
     ipv6_prefix(text, "write a prefix, like \"2001:db8:100::/56\"")
 }
 
+/// A number with one of these units, in what each of them stands for.
+pub(crate) fn measure(text: &str, units: &[(&str, f64)]) -> Option<f64> {
+    units.iter().find_map(|(unit, worth)| {
+        let number = text.strip_suffix(unit)?.trim_end();
+        let is_plain = number.starts_with(|c: char| c.is_ascii_digit()) && !number.contains(['e', 'E']);
+        number.parse::<f64>().ok().filter(|_| is_plain).map(|number| number * worth)
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

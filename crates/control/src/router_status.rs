@@ -4,7 +4,7 @@
 //! Lifetimes are in seconds; null where there is no end.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -52,11 +52,29 @@ pub struct Status {
     /// Null where nothing is translated between IPv6 and IPv4.
     #[serde(default)]
     pub nat64: Option<Nat64>,
+    /// Null where nobody is told of flows.
+    #[serde(default)]
+    pub flows: Option<Flows>,
     /// Where the tunnel hops that follows one of the uplinks; null where none does, or that has nothing for it yet.
     #[serde(default)]
     pub hop_prefix: Option<Ipv6Net>,
     /// What could not be done, or not be had.
     pub problems: Vec<String>,
+}
+
+/// Who is told of flows, and how many records of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Flows {
+    /// Where it listens.
+    pub collector: SocketAddr,
+    /// Sent: each is one direction of a connection, for a while.
+    pub records: u64,
+    /// Could not be sent.
+    pub lost: u64,
+    /// Were not sent, since there were more in one second than a collector is to take.
+    pub left_out: u64,
+    /// How often so many connections ended at once that the kernel did not tell all.
+    pub missed: u64,
 }
 
 /// An uplink, and what is known of it.
@@ -84,6 +102,39 @@ pub struct Uplink {
     pub dns_servers: Vec<Ipv6Addr>,
     /// Null where it is none.
     pub tunnel: Option<Tunnel>,
+    /// Null where it is not given.
+    #[serde(default)]
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// What an uplink's link carries.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Bandwidth {
+    /// What comes in; null where that is not given.
+    pub down: Option<Shaped>,
+    /// What goes out; null where that is not given.
+    pub up: Option<Shaped>,
+}
+
+/// Packets that go by CAKE. Counts begin anew when it is made anew.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Shaped {
+    /// Bits per second, as in the configuration.
+    pub rate_bits: u64,
+    /// As the kernel has it; null where it does not shape.
+    pub rate_in_force_bits: Option<u64>,
+    /// Packets that went on.
+    pub sent_packets: u64,
+    /// Their bytes, as the kernel counts them.
+    pub sent_bytes: u64,
+    /// Packets that were dropped, so that their senders slow down.
+    pub dropped_packets: u64,
+    /// Packets that were marked instead (ECN).
+    pub marked_packets: u64,
+    /// Bytes that wait now.
+    pub backlog_bytes: u64,
+    /// How long packets waited lately, in milliseconds; in the class of CAKE where it was longest.
+    pub peak_delay_ms: f64,
 }
 
 /// A delegated prefix that does not come.

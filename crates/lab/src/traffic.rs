@@ -21,6 +21,11 @@ pub trait Hosts {
     /// The address of a site's host that a measurement goes to.
     fn address(&self, site: Site, ipv4: bool) -> IpAddr;
 
+    /// The address at which it listens there: another one where one is translated on the way.
+    fn listening(&self, site: Site, ipv4: bool) -> IpAddr {
+        self.address(site, ipv4)
+    }
+
     /// A command on a site's host.
     ///
     /// # Errors
@@ -97,7 +102,8 @@ impl UdpStream {
         let log = |role: &str| hosts.directory().join(format!("udp-{}-{role}.log", options.port));
         let batched: &[&str] = if options.batched { &["--batched"] } else { &[] };
         let each: &[&str] = if options.each { &["--each"] } else { &[] };
-        let words = [&["udp-receive", "--listen", &target], batched, each].concat();
+        let listening = SocketAddr::new(hosts.listening(to, options.ipv4), options.port).to_string();
+        let words = [&["udp-receive", "--listen", &listening], batched, each].concat();
         let receiver = start_fresh(generator(hosts, to, &words)?, &log("receiver"))?;
         wait_listening(&receiver, "udp", options.port)?;
         let (rate, size) = (options.rate.to_string(), options.size.to_string());
@@ -190,7 +196,8 @@ impl TcpTransfer {
         let port = options.port.to_string();
         let log = |role: &str| hosts.directory().join(format!("tcp-{port}-{role}.log"));
         let mut server = hosts.on(to, Path::new("iperf3"))?;
-        server.args(["-s", "-1", "-J", "-B", &address, "-p", &port]);
+        let listening = hosts.listening(to, options.ipv4).to_string();
+        server.args(["-s", "-1", "-J", "-B", &listening, "-p", &port]);
         let server = start_fresh(server, &log("server"))?;
         wait_listening(&server, "tcp", options.port)?;
         let mut client = hosts.on(options.from, Path::new("iperf3"))?;

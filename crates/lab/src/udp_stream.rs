@@ -279,6 +279,23 @@ pub fn receive(
     Ok(tally.report(each))
 }
 
+/// Answers each datagram that comes to `at` with an empty one, so that who follows connections sees one in both directions.
+///
+/// # Errors
+/// When the address cannot be bound.
+pub fn answer(at: SocketAddr, stop: &AtomicBool) -> Result<(), Error> {
+    let failed = |source| Error::system(format!("UDP socket at {at}"), source);
+    let socket = UdpSocket::bind(at).map_err(failed)?;
+    socket.set_read_timeout(Some(Duration::from_millis(50))).map_err(failed)?;
+    while !stop.load(Ordering::Relaxed) {
+        if let Ok((_, from)) = socket.recv_from(&mut [0; LONGEST]) {
+            // Who has gone away needs none.
+            let _ = socket.send_to(&[], from);
+        }
+    }
+    Ok(())
+}
+
 /// What the kernel handed over at once: one datagram, or several of one length of which only the last may be shorter.
 struct Packet {
     length: usize,

@@ -48,6 +48,12 @@ impl Error {
         self.raw_os_error() == Some(libc::EEXIST)
     }
 
+    /// Whether the kernel knows no such kind of queueing discipline, device, filter or action, and no module that has it.
+    #[must_use]
+    pub fn is_unknown_kind(&self) -> bool {
+        matches!(self.raw_os_error(), Some(libc::ENOENT | libc::EOPNOTSUPP))
+    }
+
     /// Whether there is no way to an address, as to the router of a route, as long as there is no other address here.
     #[must_use]
     pub fn unreachable(&self) -> bool {

@@ -23,7 +23,7 @@ use crate::bpf::Program;
 use crate::bpf::attach::{Attachment, Direction, Filter};
 use crate::error::{Context, Error, Result};
 use crate::forwarding::{Forwarding, IpVersion};
-use crate::netlink::{Lifetimes, NeighborState, Netlink, Route, Rule, TableRoute};
+use crate::netlink::{Cake, Lifetimes, NeighborState, Netlink, Route, Rule, TableRoute};
 use crate::nft;
 use crate::no_autoconf::NoAutoconf;
 use crate::sysctl;
@@ -69,6 +69,25 @@ pub enum Step {
     },
     /// A filter of ours at an interface.
     Filter(Filter),
+    /// A CAKE of ours at the root of an interface.
+    Cake {
+        /// The interface.
+        index: u32,
+    },
+    /// A device of the kind `ifb`.
+    Ifb {
+        /// Its name.
+        name: String,
+    },
+    /// What an interface receives is sent to another one.
+    Redirect {
+        /// The interface.
+        index: u32,
+        /// The filter's handle.
+        handle: u32,
+        /// The other interface.
+        to: u32,
+    },
     /// An interface without autoconfiguration, and how it was before. Journals have it by this name.
     #[serde(rename = "quiet")]
     NoAutoconf(NoAutoconf),
@@ -255,6 +274,27 @@ impl Journal {
         }
     }
 
+    /// Has CAKE at the root of an interface; ours that is there is changed in its place, and loses nothing. What somebody
+    /// else has chosen there stays, and the error [already exists](crate::Error::already_exists).
+    pub fn shape(&mut self, netlink: &mut Netlink, index: u32, cake: &Cake) -> Result<()> {
+        self.take(Step::Cake { index }, || netlink.shape(index, cake))
+    }
+
+    /// Makes a device of the kind `ifb`. If there is an interface of that name, it stays, with the same error.
+    pub fn add_ifb(&mut self, netlink: &mut Netlink, name: &str) -> Result<()> {
+        // Asked first: a crash between the journal and the kernel's answer must not make somebody else's device ours.
+        if netlink.link_by_name(name)?.is_some() {
+            let exists = std::io::Error::from_raw_os_error(libc::EEXIST);
+            return Err(Error::new(format!("add the device {name}"), exists));
+        }
+        self.take(Step::Ifb { name: name.to_owned() }, || netlink.add_ifb(name))
+    }
+
+    /// Has what an interface receives sent to another one.
+    pub fn add_redirect(&mut self, netlink: &mut Netlink, index: u32, handle: u32, to: u32) -> Result<()> {
+        self.take(Step::Redirect { index, handle, to }, || netlink.add_redirect(index, handle, to))
+    }
+
     /// The same by a filter, which every kernel has.
     pub fn attach_filter(&mut self, program: &Program, filter: Filter) -> Result<Attachment> {
         self.take(Step::Filter(filter), || Attachment::clsact(program, filter))
@@ -391,6 +431,9 @@ fn take_back(step: &Step, netlink: &mut Netlink) -> Result<()> {
         Step::Table { family, name } => nft::remove_table(family, name).map(drop),
         Step::NoAutoconf(before) => before.restore(),
         Step::Filter(filter) => netlink.delete_filter(filter).map(drop),
+        Step::Cake { index } => netlink.delete_cake(*index).map(drop),
+        Step::Ifb { name } => netlink.delete_ifb(name).map(drop),
+        Step::Redirect { index, handle, .. } => netlink.delete_redirect(*index, *handle).map(drop),
         Step::Parameter { interface, name, before, now } => match sysctl::read(interface, name) {
             // Somebody has changed it since, or the interface is gone.
             Ok(found) if found != *now => Ok(()),
@@ -464,13 +507,16 @@ impl Step {
             // Those of an interface have its name in them, which may be any.
             Step::Global { name, .. } => name.contains('/') && name.split('/').all(sysctl::is_interface),
             Step::Forwarding(before) => before.interfaces().all(sysctl::is_interface),
+            Step::Ifb { name } => sysctl::is_interface(name),
             Step::Route(_)
             | Step::TableRoute(_)
             | Step::Rule(_)
             | Step::Neighbor { .. }
             | Step::DarkPrefix { .. }
             | Step::Address { .. }
-            | Step::Filter(_) => true,
+            | Step::Filter(_)
+            | Step::Cake { .. }
+            | Step::Redirect { .. } => true,
         }
     }
 }

@@ -175,6 +175,20 @@ metrics! {
     UPLINK_LEASE_EXPIRY: Gauge "uplink_lease_expiry_timestamp" in seconds [uplink interface];
     /// For how long a delegated prefix has been waited for; 0 if none is
     UPLINK_WAITING: Gauge "uplink_prefix_waiting" in seconds [uplink interface];
+    /// What its line carries, down or up, as in the configuration; only where that is given
+    UPLINK_BANDWIDTH: Gauge "uplink_bandwidth_bytes_per_second" [uplink interface direction];
+    /// What CAKE lets through; 0 where it is not there
+    UPLINK_SHAPED: Gauge "uplink_shaped_bytes_per_second" [uplink interface direction];
+    /// Packets that CAKE let through
+    UPLINK_SHAPED_PACKETS: Counter "uplink_shaped_packets" [uplink interface direction];
+    /// Packets that CAKE dropped, so that their senders slow down
+    UPLINK_SHAPED_DROPPED: Counter "uplink_shaped_dropped_packets" [uplink interface direction];
+    /// Packets that CAKE marked instead (ECN)
+    UPLINK_SHAPED_MARKED: Counter "uplink_shaped_marked_packets" [uplink interface direction];
+    /// What waits in CAKE
+    UPLINK_SHAPED_BACKLOG: Gauge "uplink_shaped_backlog" in bytes [uplink interface direction];
+    /// How long packets waited in CAKE lately
+    UPLINK_SHAPED_DELAY: Gauge "uplink_shaped_peak_delay" in seconds [uplink interface direction];
     /// Packets that came through a transition tunnel
     TRANSITION_RECEIVED_PACKETS: Counter "transition_received_packets" [uplink kind];
     /// Their bytes
@@ -197,6 +211,14 @@ metrics! {
     NAT64_TO_IPV6: Counter "nat64_to_ipv6" in bytes [];
     /// Packets that were not translated, by reason
     NAT64_DROPPED: Counter "nat64_dropped" [reason];
+    /// Records of flows that the collector was sent
+    FLOWS_RECORDS: Counter "flows_records" [];
+    /// Records that could not be sent
+    FLOWS_LOST: Counter "flows_lost_records" [];
+    /// Records that were not sent, since there were more in one second than a collector is to take
+    FLOWS_LEFT_OUT: Counter "flows_left_out_records" [];
+    /// How often so many connections ended at once that the kernel did not tell all
+    FLOWS_MISSED: Counter "flows_missed" [];
     /// Whether the link has signal
     NETWORK_LINK_UP: Gauge "network_link_up" [network interface];
     /// Whether hosts are told that it leads out

@@ -20,6 +20,7 @@ use tracing::info;
 use super::transition;
 use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
+use crate::shaping::{Shaping, is_shaping};
 use crate::{nat, nat64, neighbors, settings};
 use config::Firewall;
 
@@ -36,11 +37,13 @@ pub(super) struct Kernel {
     neighbors: Option<String>,
     /// How answers to what is forwarded leave.
     answers: Answers,
+    /// Short queues at the uplinks.
+    pub(super) shaping: Shaping,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
     /// The chain that tells it from others.
     mark: String,
-    /// The tables that an earlier run has left.
+    /// The tables, and what shapes, that an earlier run has left.
     kept: Vec<Step>,
     /// Where a tunnel that follows an uplink hops now.
     tunnel_endpoint: Option<Ipv6Net>,
@@ -53,10 +56,12 @@ pub(super) struct Kernel {
 impl Kernel {
     /// Takes back what an earlier run has left, and begins anew. Its firewall stays until there is another: at no time
     /// is there none. So does what translates: without it, a packet of a connection that goes on is for the gateway itself,
-    /// which resets it.
+    /// which resets it. Queues stay short.
     pub(super) fn open(journal: &Path) -> linux::Result<Self> {
         let mut netlink = Netlink::open()?;
-        let stays = |step: &Step| [TABLE, nat::TABLE, nat64::TABLE].iter().any(|table| is_table(step, table));
+        let is_kept_table =
+            |step: &Step| [TABLE, nat::TABLE, nat64::TABLE].iter().any(|table| is_table(step, table));
+        let stays = |step: &Step| is_kept_table(step) || is_shaping(step);
         let (journal, left) = Journal::open_keeping(journal, &mut netlink, stays)?;
         let has = |table| journal.done().iter().any(|step| is_table(step, table));
         // Another one than any that is wanted.
@@ -69,6 +74,7 @@ impl Kernel {
         let (addresses, routes) = (BTreeMap::new(), Vec::new());
         let (neighbors, firewall, tunnel_endpoint) = (None, None, None);
         let answers = Answers::default();
+        let shaping = Shaping::left(&kept);
         Ok(Kernel {
             netlink,
             journal,
@@ -78,6 +84,7 @@ impl Kernel {
             translator,
             neighbors,
             answers,
+            shaping,
             firewall,
             mark: String::new(),
             kept,
@@ -343,6 +350,8 @@ impl Kernel {
         self.remove_routes(plan, links, &mut problems);
         self.apply_addresses(plan, links, now, &mut problems);
         self.add_routes(site, plan, links, &mut problems);
+        let shaping = self.shaping.follow(site, links, &mut self.netlink, &mut self.journal);
+        problems.extend(shaping.into_iter().map(|text| Problem { text, waits: true }));
         let index = |name: &str| index_of(links, name);
         match self.answers.follow(site, index, &mut self.netlink, &mut self.journal) {
             Ok(missing) => {
@@ -373,7 +382,7 @@ impl Kernel {
         self.journal.undo_all(&mut self.netlink)
     }
 
-    /// Takes back what was begun, but for the tables that an earlier run has left: a start that fails opens nothing.
+    /// Takes back what was begun, but for what an earlier run has left on purpose: a start that fails opens nothing.
     pub(super) fn give_up(mut self) -> linux::Result<()> {
         self.journal.undo_all_but(&mut self.netlink, |step| self.kept.contains(step))
     }

@@ -313,6 +313,7 @@ mod tests {
             ipv4_router: None,
             masquerade: true,
             tunnel: None,
+            bandwidth: None,
         };
         let through = |name: &&str| Through { name: (*name).to_owned(), interface: format!("{name}0") };
         let forward = Forward {

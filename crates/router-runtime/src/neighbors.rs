@@ -89,6 +89,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         };
         let network = |interface: &str| Network {
             name: interface.into(),

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ipnet::Ipv6Net;
+use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
@@ -20,6 +20,7 @@ use control::{Call, Reply, Request};
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
 use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
+use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
@@ -60,6 +61,8 @@ pub(super) struct Router {
     pub(super) plan: Plan,
     /// What answers hosts that ask for addresses and names.
     pub(super) dnsmasqs: Dnsmasqs,
+    /// Who is told of flows.
+    pub(super) flows: Flows,
     /// Ports that hosts ask for.
     pub(super) port_mapping: PortMapping,
     /// What could not be done, or not be had; each is logged once.
@@ -124,6 +127,7 @@ impl Router {
             retired: Retired::default(),
             plan: Plan::default(),
             dnsmasqs,
+            flows: Flows::default(),
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
             problems: Vec::new(),
             uuid: state_file.contents().uuid.unwrap_or_else(random::uuid),
@@ -174,11 +178,17 @@ impl Router {
         uplinks.append(&mut self.uplinks);
         networks.append(&mut self.networks);
         for (uplink, probing) in site.uplinks.iter().zip(probing) {
+            // What its link carries concerns nothing that it hears.
+            let is_same = |known: &Uplink| Uplink { bandwidth: uplink.bandwidth, ..known.clone() } == *uplink;
             let same = uplinks
                 .iter()
-                .position(|interface| interface.uplink == *uplink && interface.probing() == probing);
+                .position(|interface| is_same(&interface.uplink) && interface.probing() == probing);
             self.uplinks.push(match same {
-                Some(place) => uplinks.remove(place),
+                Some(place) => {
+                    let mut same = uplinks.remove(place);
+                    same.uplink.bandwidth = uplink.bandwidth;
+                    same
+                }
                 None => {
                     let remembered =
                         (contents.lease(&uplink.name, clock), contents.routers.get(&uplink.name).copied());
@@ -337,6 +347,7 @@ impl Router {
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.follow_hosts());
                 problems.extend(self.follow_port_mapping(now));
+                problems.extend(self.flows.follow(self.site.flows.as_ref(), self.networks_behind()));
                 self.log_problems(problems, now);
             }
             self.map_ports(looks, now);
@@ -687,17 +698,22 @@ impl Router {
         router::firewall::with_addresses(words, |name| self.dnsmasqs.named(&self.site, name))
     }
 
-    /// Whom to ask for what this thread does not know.
-    fn sources(&self) -> traffic::Sources {
+    /// Networks of hosts behind the gateway, each with the gateway's own address in it.
+    fn networks_behind(&self) -> Vec<IpNet> {
         let interfaces: Vec<_> = self.networks.iter().map(|interface| &interface.network.interface).collect();
         let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
+        inner.map(|address| address.address).collect()
+    }
+
+    /// Whom to ask for what this thread does not know.
+    fn sources(&self) -> traffic::Sources {
         let rules = self.kernel.firewall().map_or_else(Vec::new, |firewall| {
             let comments = firewall.policy.rules().iter().map(|rule| rule.comment.clone());
             firewall.lines.iter().copied().zip(comments).collect()
         });
         traffic::Sources {
             rules,
-            networks: inner.map(|address| address.address).collect(),
+            networks: self.networks_behind(),
             tunnel: self.tunnel.as_ref().map(|tunnel| tunnel.socket.clone()),
         }
     }
@@ -707,6 +723,7 @@ impl Router {
         let now = Instant::now();
         self.remember();
         self.dnsmasqs.end_all();
+        self.flows.end();
         for interface in &mut self.networks {
             interface.cease(&mut self.kernel.netlink, now);
         }

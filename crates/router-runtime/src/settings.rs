@@ -1,5 +1,5 @@
-//! Settings of the kernel (`/proc/sys/net`) that a router needs: who listens to router advertisements, who forwards, and that
-//! nobody is led elsewhere by redirects.
+//! Settings of the kernel (`/proc/sys/net`) that a router needs: who listens to router advertisements, who forwards, that
+//! nobody is led elsewhere by redirects, and what is counted.
 
 use std::collections::BTreeSet;
 
@@ -51,6 +51,12 @@ pub(crate) fn wanted(site: &Site) -> Vec<(String, &'static str)> {
     }
     for network in &site.networks {
         set(format!("ipv6/conf/{}/accept_ra", network.interface), "0");
+    }
+    if site.flows.is_some() {
+        // What connections carry, and when they began.
+        for told in ["acct", "timestamp"] {
+            set(format!("netfilter/nf_conntrack_{told}"), "1");
+        }
     }
     for interface in interfaces(site) {
         set(format!("ipv6/conf/{interface}/accept_redirects"), "0");

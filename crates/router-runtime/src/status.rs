@@ -18,6 +18,7 @@ use super::{nat, nat64, network, transition, uplink};
 impl Router {
     /// The status now.
     pub(super) fn status(&mut self, now: Instant) -> Status {
+        let uplinks = uplinks(self, now);
         let addresses = self.plan.addresses.iter().map(|address| Address {
             interface: address.interface.clone(),
             address: address.address,
@@ -34,17 +35,12 @@ impl Router {
         Status {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_seconds: now.saturating_duration_since(self.started).as_secs(),
-            uplinks: self
-                .uplinks
-                .iter()
-                .map(|interface| {
-                    uplink(interface, self.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink)), now)
-                })
-                .collect(),
+            uplinks,
             networks: self.networks.iter().map(|interface| network(self, interface, now)).collect(),
             addresses: addresses.collect(),
             routes: routes.collect(),
             nat64: translator(self),
+            flows: self.flows.status(),
             hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),
@@ -58,6 +54,17 @@ impl Router {
             peers: Vec::new(),
         }
     }
+}
+
+fn uplinks(router: &mut Router, now: Instant) -> Vec<Uplink> {
+    let kernel = &mut router.kernel;
+    let all = router.uplinks.iter().map(|interface| {
+        let carrier = router.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink));
+        let mut uplink = uplink(interface, carrier, now);
+        uplink.bandwidth = kernel.shaping.status(&interface.uplink, &router.links, &mut kernel.netlink);
+        uplink
+    });
+    all.collect()
 }
 
 fn uplink(interface: &uplink::Interface, carrier: Option<&transition::Interface>, now: Instant) -> Uplink {
@@ -79,6 +86,8 @@ fn uplink(interface: &uplink::Interface, carrier: Option<&transition::Interface>
         }),
         dns_servers: state.dns_servers(),
         tunnel: carrier.map(tunnel),
+        // The kernel tells.
+        bandwidth: None,
     }
 }
 

@@ -133,6 +133,11 @@ fn firewall(counts: &Counts, named: &[(usize, String)], most_rules: usize) -> Fi
     }
 }
 
+/// Whether a host behind the gateway has this address. `networks`: as in [`Sources`].
+pub(crate) fn is_behind(networks: &[IpNet], address: IpAddr) -> bool {
+    networks.iter().any(|network| network.contains(&address) && network.addr() != address)
+}
+
 /// Connections by the hosts behind the gateway that have them.
 struct Talkers<'a> {
     networks: &'a [IpNet],
@@ -143,10 +148,11 @@ struct Talkers<'a> {
 impl Talkers<'_> {
     fn add(&mut self, connection: &Connection) {
         self.connections += 1;
-        let Connection { source, destination, sent, received, .. } = *connection;
-        for (address, sent, received) in [(source, sent, received), (destination, received, sent)] {
-            let is_host = |network: &IpNet| network.contains(&address) && network.addr() != address;
-            if !self.networks.iter().any(is_host) {
+        let Connection { original, sent, received, .. } = *connection;
+        for (address, sent, received) in
+            [(original.source, sent, received), (original.destination, received, sent)]
+        {
+            if !is_behind(self.networks, address) {
                 continue;
             }
             let host = self.hosts.entry(address).or_insert(Talker {
@@ -198,7 +204,7 @@ fn peers(tunnel: &control::tunnel_status::Status) -> Vec<Peer> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use linux::conntrack::Count as Carried;
+    use linux::conntrack::{Count as Carried, Direction};
     use router::firewall::Verdict;
 
     #[test]
@@ -207,13 +213,22 @@ mod tests {
         let mut talkers = Talkers { networks: &networks, connections: 0, hosts: HashMap::new() };
         let connection = |source: &str, destination: &str, sent: Option<u64>, received: Option<u64>| {
             let carried = |bytes| Carried { packets: 1, bytes };
-            let (source, destination) = (source.parse().unwrap(), destination.parse().unwrap());
+            let direction = |source: &str, destination: &str| Direction {
+                source: source.parse().unwrap(),
+                destination: destination.parse().unwrap(),
+                source_port: 0,
+                destination_port: 0,
+                icmp: [0; 2],
+            };
             Connection {
                 protocol: 6,
-                source,
-                destination,
+                id: 0,
+                original: direction(source, destination),
+                reply: direction(destination, source),
                 sent: sent.map(carried),
                 received: received.map(carried),
+                began_ms: None,
+                is_closed: false,
             }
         };
         for one in [

@@ -571,6 +571,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         };
         Interface::new(uplink, Probing::default(), (Some(remembered), None), 16, [5; 16], now)
     }

@@ -101,6 +101,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         };
         let network = Network {
             name: "lan".into(),

@@ -90,6 +90,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         };
         let network = |subnet: &u64| Network {
             name: format!("lan{subnet}"),

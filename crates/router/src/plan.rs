@@ -440,6 +440,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         }
     }
 

@@ -1,7 +1,7 @@
 //! What a gateway stands between: uplinks to the Internet, and networks behind it. As the configuration has it; all values
 //! are checked.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -32,6 +32,8 @@ pub struct Site {
     pub resolver: Option<Resolver>,
     /// The translator by which hosts of IPv6 reach servers of IPv4.
     pub nat64: Option<Nat64>,
+    /// Who is told of flows.
+    pub flows: Option<Flows>,
 }
 
 impl Site {
@@ -48,6 +50,17 @@ impl Site {
             |forward: &Forward| forward.uplinks.iter().any(|through| through.name == uplink.name);
         self.forwards.iter().any(is_through) || (self.maps_ports() && uplink.masquerade)
     }
+}
+
+/// Who is told of flows of the hosts behind the gateway, by IPFIX (RFC 7011) over UDP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flows {
+    /// Where it listens.
+    pub collector: SocketAddr,
+    /// How often it is told of a connection that goes on.
+    pub interval: Duration,
+    /// What the collector knows this gateway by, among others with the same address.
+    pub observation_domain: u32,
 }
 
 /// A part of an uplink's prefixes that a tunnel hops in, and no network uses.
@@ -84,6 +97,35 @@ pub struct Uplink {
     pub masquerade: bool,
     /// What carries it, if it is a tunnel.
     pub tunnel: Option<Tunnel>,
+    /// What its link carries, if queues are to be kept short.
+    pub bandwidth: Option<Bandwidth>,
+}
+
+/// What the link of an uplink carries, a little less than it could.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bandwidth {
+    /// Bits per second that come in; nothing is done about them without.
+    pub down: Option<u64>,
+    /// Bits per second that go out; nothing is done about them without.
+    pub up: Option<u64>,
+    /// What the link adds to each packet.
+    pub overhead: Overhead,
+}
+
+/// Kinds of links, by what they add to each packet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Overhead {
+    /// Ethernet and fibre: preamble, header, check sequence and gap.
+    #[default]
+    Ethernet,
+    /// Cable.
+    Docsis,
+    /// VDSL, with PPPoE in a VLAN.
+    Ptm,
+    /// ADSL: cells.
+    Atm,
+    /// Not considered.
+    None,
 }
 
 impl Uplink {

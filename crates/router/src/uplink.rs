@@ -458,6 +458,7 @@ mod tests {
             ipv4_router: None,
             masquerade: false,
             tunnel: None,
+            bandwidth: None,
         }
     }
 

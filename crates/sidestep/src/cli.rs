@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -15,8 +16,10 @@ use config::run::{Feature, RunOptions};
 use control::Request;
 use linux::event::Signals;
 
+use crate::event_lines::To;
 use crate::failure::Failure;
 use crate::load::{load, load_tunnel};
+use crate::syslog::Syslog;
 use crate::terminal::{complain, print};
 use crate::{
     agent, check, completion, doctor, down, event_lines, firewall, fleet_control, import_classic, ipsec, key,
@@ -126,7 +129,8 @@ enum Command {
     /// The last thousand events of each daemon that runs, of all if none is named. The journal has them, too, with their fields.
     /// Exit status 1 if one of several does not answer.
     #[command(after_help = "Examples:\n  sidestep events\n  sidestep events mt6d0 --follow\n  \
-                            sidestep events --follow --json | jq -c 'select(.peer == \"site-b\") | {time, event, reason}'")]
+                            sidestep events --follow --json | jq -c 'select(.peer == \"site-b\") | {time, event, reason}'\n  \
+                            sidestep events --follow --syslog '[2001:db8:5::10]:514'")]
     Events {
         /// Name of the tunnel
         #[arg(value_name = "NAME", conflicts_with = "socket", add = ArgValueCandidates::new(completion::tunnels))]
@@ -140,6 +144,9 @@ enum Command {
         /// Write one JSON document a line; its fields are stable
         #[arg(long)]
         json: bool,
+        /// Send what happens from now on to a server of syslog (RFC 5424), by UDP
+        #[arg(long, value_name = "ADDRESS:PORT", requires = "follow", conflicts_with = "json")]
+        syslog: Option<SocketAddr>,
     },
     /// Show the gateway: uplinks, prefixes, networks, neighbors, routes, firewall, talkers, peers
     #[command(after_help = "Examples:\n  sidestep status\n  sidestep status --watch\n  \
@@ -423,9 +430,14 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Close { file } => down::close(&file)?,
         Command::Show(command) => return command.run(),
         Command::Doctor(command) => return command.run(),
-        Command::Events { tunnel, socket, follow, json } => {
+        Command::Events { tunnel, socket, follow, json, syslog } => {
             let named = tunnel.map(|tunnel| control::socket_of(&tunnel));
-            return event_lines::run(socket.or(named), json, follow);
+            let to = match syslog {
+                Some(server) => To::Syslog(Syslog::new(server)?),
+                None if json => To::Json,
+                None => To::Text,
+            };
+            return event_lines::run(socket.or(named), &to, follow);
         }
         Command::Status { socket, json, watch } => status::run(socket, json, watch)?,
         Command::Metrics(options) => return options.run(),

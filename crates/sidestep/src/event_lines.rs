@@ -12,6 +12,7 @@ use control::{Error, Request};
 use serde::Serialize;
 
 use crate::failure::Failure;
+use crate::syslog::Syslog;
 use crate::terminal::print;
 
 /// How often `--follow` asks.
@@ -34,8 +35,34 @@ type Shown = (u64, u64);
 /// What a daemon has answered: its new events, and what was shown with them.
 type Answer = Result<(Vec<Event>, Shown), Error>;
 
+/// How events are told.
+pub(crate) enum To {
+    /// As lines, for people.
+    Text,
+    /// As documents, a line each.
+    Json,
+    /// As messages, to a server: only what happens from now on.
+    Syslog(Syslog),
+}
+
+impl To {
+    fn tell(&self, line: &Line<'_>) -> Result<(), Failure> {
+        match self {
+            To::Text => Ok(print(format_args!("{}\n", text(line)))?),
+            To::Json => Ok(print(format_args!("{}\n", serde_json::to_string(line)?))?),
+            To::Syslog(syslog) => {
+                // Of a network that is away for a moment there will be more to tell.
+                if let Err(error) = syslog.send(line.source, line.event) {
+                    writeln!(io::stderr(), "sidestep: an event was not sent: {error}")?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
 /// Shows the events of one daemon, or of all that run. Exit status 1 where one that runs does not tell its own.
-pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<ExitCode, Failure> {
+pub(crate) fn run(socket: Option<PathBuf>, to: &To, follow: bool) -> Result<ExitCode, Failure> {
     let mut asked = Asked::new();
     let mut gone = BTreeSet::new();
     let mut is_all = true;
@@ -75,13 +102,11 @@ pub(crate) fn run(socket: Option<PathBuf>, json: bool, follow: bool) -> Result<E
             writeln!(io::stderr(), "sidestep: events are missing: {error}")?;
         }
         new.sort_by_key(|(_, event)| event.unix_ms);
+        if first && matches!(to, To::Syslog(_)) {
+            new.clear();
+        }
         for (source, event) in &new {
-            let line = Line { source, event };
-            if json {
-                print(format_args!("{}\n", serde_json::to_string(&line)?))?;
-            } else {
-                print(format_args!("{}\n", text(&line)))?;
-            }
+            to.tell(&Line { source, event })?;
         }
         if !follow {
             return Ok(if is_all { ExitCode::SUCCESS } else { ExitCode::FAILURE });

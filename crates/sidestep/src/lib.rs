@@ -64,6 +64,7 @@ mod show;
 mod ssh;
 mod stack;
 mod status;
+mod syslog;
 mod terminal;
 mod tunnel_keys;
 mod watch;

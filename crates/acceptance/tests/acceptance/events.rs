@@ -109,6 +109,48 @@ fn follow(lab: &mut Lab) -> impl FnOnce() -> String + use<> {
     }
 }
 
+/// Writes each datagram that comes as a line: `PORT`.
+const SERVER: &str = r#"
+import socket, sys
+one = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)
+one.bind(("::1", int(sys.argv[1])))
+print("listens", flush=True)
+while True:
+    print(one.recv(65536).decode("utf-8-sig"), flush=True)
+"#;
+
+#[test]
+fn a_server_of_syslog_is_told_what_happens_from_now_on() {
+    let Some(builder) = lab() else { return };
+    let mut lab = builder.build().expect("a lab");
+    lab.start().expect("a tunnel");
+    let heard = lab.directory().join("heard");
+    let text = || std::fs::read_to_string(&heard).unwrap_or_default();
+    let mut server = lab.command(Node::GatewayA, "python3").expect("python3");
+    let file = std::fs::File::create(&heard).expect("a file");
+    let mut server = server.args(["-c", SERVER, "5140"]).stdout(file).spawn().expect("it starts");
+    wait_until("the server listens", || text().contains("listens"));
+    let program = lab.program().to_string_lossy().into_owned();
+    let tunnel = lab.gateway(Site::A).tunnel().to_owned();
+    let mut teller = lab.command(Node::GatewayA, &program).expect("the program");
+    let words = ["events", &tunnel, "--follow", "--syslog", "[::1]:5140"];
+    let mut teller = teller.args(words).spawn().expect("it starts");
+    wait_until("what happens is told", || {
+        run(&lab, Node::GatewayA, &["ip", "link", "set", "ex", "down"]);
+        run(&lab, Node::GatewayA, &["ip", "link", "set", "ex", "up"]);
+        text().contains(" link - ")
+    });
+    for mut program in [teller.kill().map(|()| teller), server.kill().map(|()| server)].into_iter().flatten()
+    {
+        program.wait().expect("its end");
+    }
+    let told = text();
+    let first = told.lines().nth(1).expect("just seen");
+    let words: Vec<_> = first.splitn(8, ' ').collect();
+    assert_eq!((words[0], words[3], words[4], words[6]), ("<30>1", "sidestep", &*tunnel, "-"), "{first}");
+    assert!(!told.contains("tunnel_up"), "that was before: {told}");
+}
+
 #[test]
 fn whatever_flaps_the_last_word_is_what_is_so() {
     let Some(builder) = lab() else { return };

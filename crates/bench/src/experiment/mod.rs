@@ -75,7 +75,7 @@ pub fn run(options: &ExperimentOptions, program: &Path, stop: &Arc<AtomicBool>) 
         return gateway::run(options, &parts, program, stop);
     }
     if options.quick || options.seconds.is_some() {
-        return Err(Error::Usage("--quick and --seconds are for t1, t2, t3 and gateway".into()));
+        return Err(Error::Usage("--quick and --seconds are for t1, t2, t3, gateway and nat64".into()));
     }
     let (entries, left_out) = taking_part(options)?;
     let settings = Settings {

@@ -24,10 +24,10 @@ pub struct ExperimentOptions {
     /// The published lengths, sizes and rotation intervals: hours, `all` more than a day
     #[arg(long)]
     pub(super) full: bool,
-    /// As little as there can be, to see whether it works (`t1`, `t2`, `t3`, `gateway`)
+    /// As little as there can be, to see whether it works (`t1`, `t2`, `t3`, `gateway`, `nat64`)
     #[arg(long, conflicts_with = "full")]
     pub(super) quick: bool,
-    /// Seconds of each TCP flow (`t1`, `t2`, `t3`, `gateway`) [default: 1; with --full 10]
+    /// Seconds of each TCP flow (`t1`, `t2`, `t3`, `gateway`, `nat64`) [default: 1; with --full 10]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=600))]
     pub(super) seconds: Option<u32>,
     /// How long the long run is: 90s, 20m, 12h, 7d [default: 60s]
@@ -37,12 +37,13 @@ pub struct ExperimentOptions {
     #[arg(long, value_delimiter = ',', value_name = "NAMES")]
     pub(super) against: Vec<String>,
     /// Directory of the measurements and the report; an interrupted run goes on there [default: report/experiments;
-    /// `t1`, `t2`, `t3`, `gateway`: report/gateway, which they share]
+    /// `t1`, `t2`, `t3`, `gateway`: report/gateway, which they share; `nat64`: report/nat64]
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
     /// Put the tables into this Markdown page, between `<!-- experiments:begin -->` and `<!-- experiments:end -->`; those
     /// of `loss` between `<!-- loss:begin -->` and `<!-- loss:end -->`, of `t1`, `t2` and `t3` between
-    /// `<!-- gateway:begin -->` and `<!-- gateway:end -->`
+    /// `<!-- gateway:begin -->` and `<!-- gateway:end -->`, of `nat64` between `<!-- nat64:begin -->` and
+    /// `<!-- nat64:end -->`
     #[arg(long, value_name = "FILE")]
     pub(super) docs: Option<PathBuf>,
     /// What the names of the labs' namespaces begin with, before a number for each lab

@@ -68,6 +68,8 @@ pub enum Experiment {
     T3,
     /// `t1`, `t2` and `t3`
     Gateway,
+    /// The gateway's NAT64 beside forwarding and masquerading
+    Nat64,
 }
 
 impl Experiment {
@@ -235,7 +237,8 @@ fn of(experiment: Experiment, wanted: &Wanted) -> Vec<Task> {
         | Experiment::T1
         | Experiment::T2
         | Experiment::T3
-        | Experiment::Gateway => Vec::new(),
+        | Experiment::Gateway
+        | Experiment::Nat64 => Vec::new(),
         Experiment::PingStd1k => vec![Test::PingStd],
         Experiment::PingFlood10k => vec![floods[0]],
         Experiment::PingFlood50k => vec![floods[1]],

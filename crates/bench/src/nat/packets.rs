@@ -22,7 +22,7 @@ pub(super) const COUNT: u32 = 1_000_000;
 /// The metric's name.
 pub(super) const KEY: &str = "packets_64";
 /// Where they are dropped.
-const PORT: u16 = 4243;
+pub(crate) const PORT: u16 = 4243;
 /// No host sends so many in a second: it sends them as fast as it can.
 const RATE: u32 = 10_000_000;
 /// How many tell how fast it can.
@@ -32,10 +32,20 @@ const PAUSE: Duration = Duration::from_millis(20);
 
 /// What drops them on the host that they go to, for nft.
 pub(crate) fn sink() -> String {
+    sink_with(&format!("udp dport {PORT} counter name arrived drop"))
+}
+
+/// The same, but for one in a millisecond, which somebody may answer.
+pub(crate) fn answered_sink() -> String {
+    sink_with(&format!(
+        "udp dport {PORT} counter name arrived limit rate 1000/second accept\nudp dport {PORT} drop"
+    ))
+}
+
+fn sink_with(rules: &str) -> String {
     format!(
         "table netdev sink {{\n counter arrived {{ }}\n chain in {{\n\
-         type filter hook ingress device eth0 priority 0\n\
-         udp dport {PORT} counter name arrived drop\n }}\n}}\n"
+         type filter hook ingress device eth0 priority 0\n{rules}\n }}\n}}\n"
     )
 }
 

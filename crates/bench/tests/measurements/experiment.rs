@@ -86,6 +86,28 @@ fn a_long_run_of_seconds_counts_rotations_and_leaves_nothing() {
     }
 }
 
+/// As little as there can be, which says nothing about speed.
+#[test]
+fn nat64_stands_beside_forwarding_and_masquerading_in_a_report_of_its_own() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let page = directory.path().join("page.md");
+    std::fs::write(&page, "<!-- nat64:begin -->\n<!-- nat64:end -->\n").expect("a page");
+    let Some(mut command) = sidestep_lab("experiment") else { return };
+    command.args(["nat64", "--quick", "--out"]).arg(directory.path().join("out"));
+    let output = command.arg("--docs").arg(&page).output().expect("the experiment");
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    assert!(output.status.success() && !said.contains("nothing came through"), "{said}");
+
+    let markdown = std::fs::read_to_string(page).expect("a page");
+    let aims = markdown.lines().filter(|line| line.starts_with("| NAT64: at least 90 % of ")).count();
+    assert_eq!(aims, 4 * 3, "{markdown}");
+    let row = |what: &str| markdown.lines().find(|line| line.starts_with(&format!("| {what}, ")));
+    for what in ["TCP with offloads", "UDP, frames of 1024", "round trip of a connection's first packet"] {
+        let cells = row(what).unwrap_or_else(|| panic!("{what}: {markdown}"));
+        assert_eq!(cells.matches('×').count(), 3, "{cells}");
+    }
+}
+
 /// As little of each part as there can be. How fast anything is does not matter here.
 #[test]
 fn the_gateways_three_parts_share_a_report_with_all_sections_and_finite_ratios() {

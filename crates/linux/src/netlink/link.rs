@@ -124,7 +124,7 @@ impl Port {
 }
 
 /// The kind that an interface was made as; hardware has none.
-fn kind_of(message: &LinkMessage) -> Option<&InfoKind> {
+pub(super) fn kind_of(message: &LinkMessage) -> Option<&InfoKind> {
     message.attributes.iter().find_map(|attribute| match attribute {
         LinkAttribute::LinkInfo(infos) => infos.iter().find_map(|info| match info {
             LinkInfo::Kind(kind) => Some(kind),

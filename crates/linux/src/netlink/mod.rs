@@ -11,6 +11,7 @@ mod monitor;
 mod neighbor;
 mod route;
 mod rule;
+mod shaping;
 
 use std::net::IpAddr;
 
@@ -24,6 +25,7 @@ pub use monitor::{Change, Monitor};
 pub use neighbor::{Neighbor, NeighborState};
 pub use route::{NextHop, Route, TableRoute, Via};
 pub use rule::{MAIN, Rule, Selects};
+pub use shaping::{Cake, Framing, Root, Shaped};
 
 use crate::error::{Context, Error, Result};
 

@@ -175,6 +175,8 @@ pub struct Names {
     pub chains: Vec<String>,
     /// Maps, but for those that have no name but the kernel's.
     pub maps: Vec<String>,
+    /// Sets, but for those that have no name but the kernel's.
+    pub sets: Vec<String>,
 }
 
 /// The names of what is in a table; none where there is no table.
@@ -189,8 +191,9 @@ pub fn names(family: Family, table: &str) -> Result<Names> {
     })?;
     ask(&mut client, (GET_SET, ASK_FOR_ALL), family, &[(TABLE_NAME, table)], |set| {
         let flags = attribute(set, SET_FLAGS).and_then(number).unwrap_or(0);
-        if flags & (SET_IS_MAP | SET_IS_ANONYMOUS) == SET_IS_MAP {
-            names.maps.extend(attribute(set, SET_NAME).map(text));
+        let listed = if flags & SET_IS_MAP == 0 { &mut names.sets } else { &mut names.maps };
+        if flags & SET_IS_ANONYMOUS == 0 {
+            listed.extend(attribute(set, SET_NAME).map(text));
         }
     })?;
     Ok(names)

@@ -15,7 +15,7 @@ fn connections_are_told_with_what_they_carry_once_that_is_counted() {
         pair.a.run(|| {
             let mut all: Vec<Connection> = Vec::new();
             conntrack::for_each(|connection| all.push(connection)).unwrap();
-            all.retain(|one| one.protocol == 58 && one.source == A && one.destination == B);
+            all.retain(|one| one.protocol == 58 && one.original.source == A && one.original.destination == B);
             all
         })
     };

@@ -136,7 +136,7 @@ fn tables_are_made_all_or_none_and_one_unlike_ours_is_replaced() {
 }
 
 #[test]
-fn tables_chains_and_maps_are_found_by_name() {
+fn tables_chains_maps_and_sets_are_found_by_name() {
     if !netns::available_to_tests() {
         return;
     }
@@ -148,7 +148,11 @@ fn tables_chains_and_maps_are_found_by_name() {
     );
     node.run(|| {
         let found = ruleset::names(Family::Inet, "t").unwrap();
-        let expected = Names { chains: vec!["one".into(), "two".into()], maps: vec!["verdicts".into()] };
+        let expected = Names {
+            chains: vec!["one".into(), "two".into()],
+            maps: vec!["verdicts".into()],
+            sets: vec!["plain".into()],
+        };
         assert_eq!(found, expected);
         assert_eq!(ruleset::names(Family::Inet, "none").unwrap(), Names::default());
         for (family, table, is_there) in [

@@ -1,6 +1,6 @@
 //! A gateway: its uplinks, its networks, its firewall.
 
-use control::router_status::{Firewall, Nat64, Network, Status, Tunnel, Uplink};
+use control::router_status::{Bandwidth, Firewall, Nat64, Network, Status, Tunnel, Uplink};
 
 use crate::catalogue::*;
 use crate::page::{Label, Page};
@@ -12,12 +12,25 @@ pub(crate) fn gateway(page: &mut Page, status: &Status, at: f64) {
     for uplink in &status.uplinks {
         let (name, interface) = (Label::from(&*uplink.name), Label::from(&*uplink.interface));
         add_uplink(page, &[&name, &interface], uplink, at);
+        if let Some(bandwidth) = &uplink.bandwidth {
+            add_bandwidth(page, [&name, &interface], bandwidth);
+        }
         if let Some(tunnel) = &uplink.tunnel {
             add_transition(page, &[&name, &Label::from(&*tunnel.kind)], tunnel);
         }
     }
     if let Some(nat64) = &status.nat64 {
         add_nat64(page, nat64);
+    }
+    if let Some(flows) = &status.flows {
+        for (metric, count) in [
+            (&FLOWS_RECORDS, flows.records),
+            (&FLOWS_LOST, flows.lost),
+            (&FLOWS_LEFT_OUT, flows.left_out),
+            (&FLOWS_MISSED, flows.missed),
+        ] {
+            page.add(metric, &[], count);
+        }
     }
     for network in &status.networks {
         let (name, interface) = (Label::from(&*network.name), Label::from(&*network.interface));
@@ -40,6 +53,20 @@ fn add_uplink(page: &mut Page, whose: &[&Label; 2], uplink: &Uplink, at: f64) {
         page.add(&UPLINK_LEASE_EXPIRY, whose, at + seconds as f64);
     }
     page.add(&UPLINK_WAITING, whose, uplink.waits_for_prefix.as_ref().map_or(0, |wait| wait.seconds));
+}
+
+fn add_bandwidth(page: &mut Page, [name, interface]: [&Label; 2], bandwidth: &Bandwidth) {
+    for (side, direction) in [(&bandwidth.down, "down"), (&bandwidth.up, "up")] {
+        let Some(side) = side else { continue };
+        let whose = [name, interface, &Label::from(direction)];
+        page.add(&UPLINK_BANDWIDTH, &whose, side.rate_bits / 8);
+        page.add(&UPLINK_SHAPED, &whose, side.rate_in_force_bits.unwrap_or(0) / 8);
+        page.add(&UPLINK_SHAPED_PACKETS, &whose, side.sent_packets);
+        page.add(&UPLINK_SHAPED_DROPPED, &whose, side.dropped_packets);
+        page.add(&UPLINK_SHAPED_MARKED, &whose, side.marked_packets);
+        page.add(&UPLINK_SHAPED_BACKLOG, &whose, side.backlog_bytes);
+        page.add(&UPLINK_SHAPED_DELAY, &whose, side.peak_delay_ms / 1e3);
+    }
 }
 
 fn add_transition(page: &mut Page, whose: &[&Label; 2], tunnel: &Tunnel) {

@@ -5,7 +5,7 @@
 //! A header is written anew, and what is behind it stays where it is: checksums change by what has changed in what they
 //! cover (RFC 1624), so a wrong one stays wrong, one that is left to a device stays left to it, and a GSO packet crosses
 //! whole. Checksums of ICMPv6 cover the message's length, which a first fragment does not tell: the mark does
-//! ([`length_rules`]), from where connection tracking has the message in one piece.
+//! ([`LENGTH_RULE`]), from where connection tracking has the message in one piece.
 //!
 //! Hosts have their places in a table of sets, eight to a set. The place is the address: what comes back is found without a
 //! search. A host's set is chosen by a secret hash of its /64, of which there are groups of sets, and of the rest of its
@@ -128,12 +128,9 @@ pub fn counts(entry: impl Fn(u32) -> Vec<u64>) -> Counts {
     Counts { hosts, to_ipv4_packets, to_ipv4_bytes, to_ipv6_packets, to_ipv6_bytes, refused }
 }
 
-/// Rules of nft, for a chain at a hook where messages are whole, that tell the program how long those are that leave by the
-/// device. It takes the mark off again.
-#[must_use]
-pub fn length_rules(device: &str) -> String {
-    format!("oifname \"{device}\" meta l4proto {{ icmp, ipv6-icmp }} meta mark set meta length")
-}
+/// A rule of nft about packets that leave by the device, for a chain at a hook where messages are whole: it tells the program
+/// how long those of ICMP are. The program takes the mark off again.
+pub const LENGTH_RULE: &str = "meta l4proto { icmp, ipv6-icmp } meta mark set meta length";
 
 /// What the program is made for.
 #[derive(Clone, Copy, Debug)]

@@ -257,6 +257,6 @@ fn saved() -> Result<PathBuf, Error> {
 
 /// What is in the table now.
 fn existing() -> Result<Existing, Error> {
-    let ruleset::Names { chains, maps } = ruleset::names(Family::Inet, TABLE)?;
-    Ok(Existing { chains, maps })
+    let ruleset::Names { chains, maps, sets } = ruleset::names(Family::Inet, TABLE)?;
+    Ok(Existing { chains, maps, sets })
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use linux::netlink::Link;
-use programs::nat64::length_rules;
+use programs::nat64::LENGTH_RULE;
 use router::nat64::DEVICE;
 use router::site::Site;
 
@@ -31,7 +31,8 @@ pub(crate) fn ipv4_mtu(site: &Site, links: &[Link]) -> u32 {
 
 /// The table as a script of nft; none where nothing is translated.
 ///
-/// A packet crosses twice, as IPv6 and as IPv4. Whose connection it is of is known on both sides: what comes back is of one
+/// A packet crosses twice, as IPv6 and as IPv4, so that each rule costs twice: those of known connections meet the fewest,
+/// and those that do not cross none but the first. Whose connection it is of is known on both sides: what comes back is of one
 /// that began inside, and of the host that has the address now, whoever had it before. What comes out of the device and
 /// goes in again is what this process has put back: of IPv4 its ports are the kernel's work already, which is not to look at it
 /// once more, nor to tell its sender of a better way. Nobody makes up addresses of a network that is elsewhere: they would take
@@ -47,32 +48,39 @@ pub(crate) fn script(site: &Site, links: &[Link]) -> Option<String> {
     let translating = quoted(wanting.map(|uplink| uplink.interface.as_str()).collect::<BTreeSet<_>>());
     // Segments that would be longer would all be refused at first.
     let segment = ipv4_mtu(site, links) - IPV4_TCP;
-    let lengths = length_rules(DEVICE);
     let (prefix, pool) = (nat64.prefix, nat64.pool);
-    let (into, out) = (format!("oifname \"{DEVICE}\""), format!("iifname \"{DEVICE}\""));
     Some(format!(
         "table inet {TABLE} {{\n\
          \tchain forward {{\n\t\ttype filter hook forward priority filter - 5\n\t}}\n\
          \tchain input {{\n\t\ttype filter hook input priority filter - 5\n\t}}\n\
          \tchain output {{\n\t\ttype filter hook output priority filter - 5\n\t}}\n\
-         \tchain prerouting {{\n\t\ttype filter hook prerouting priority raw\n\t}}\n}}\n\
+         \tchain prerouting {{\n\t\ttype filter hook prerouting priority raw\n\t}}\n\
+         \tchain into {{\n\t}}\n\
+         \tchain out {{\n\t}}\n\
+         \tchain stays {{\n\t}}\n}}\n\
          flush table inet {TABLE}\n\
-         add rule inet {TABLE} prerouting {out} ip daddr {pool} notrack\n\
-         add rule inet {TABLE} forward oifname {{ {outer} }} ip6 daddr {prefix} counter drop\n\
-         add rule inet {TABLE} forward oifname {{ {outer} }} ip daddr {pool} counter drop\n\
-         add rule inet {TABLE} output oifname {{ {outer} }} ip6 daddr {prefix} counter drop\n\
-         add rule inet {TABLE} output oifname {{ {outer} }} ip daddr {pool} counter drop\n\
+         add rule inet {TABLE} prerouting iifname \"{DEVICE}\" ip daddr {pool} notrack\n\
+         add rule inet {TABLE} forward iifname \"{DEVICE}\" goto out\n\
+         add rule inet {TABLE} forward oifname \"{DEVICE}\" goto into\n\
+         add rule inet {TABLE} forward oifname {{ {outer} }} goto stays\n\
+         add rule inet {TABLE} output oifname \"{DEVICE}\" {LENGTH_RULE}\n\
          add rule inet {TABLE} output oifname {{ {outer} }} icmp type redirect counter drop\n\
-         add rule inet {TABLE} forward {out} {into} accept\n\
-         add rule inet {TABLE} forward {into} meta nfproto ipv6 fib saddr . iif oif missing counter drop\n\
-         add rule inet {TABLE} forward {out} meta nfproto ipv6 ct state != {{ established, related }} counter drop\n\
-         add rule inet {TABLE} forward {out} meta nfproto ipv4 oifname != {{ {translating} }} counter drop\n\
-         add rule inet {TABLE} forward {out} meta nfproto ipv4 ct state invalid counter drop\n\
-         add rule inet {TABLE} forward {out} meta nfproto ipv4 tcp flags & (syn | rst) == syn tcp option maxseg size set {segment}\n\
-         add rule inet {TABLE} forward {into} meta nfproto ipv4 ct state != {{ established, related }} counter drop\n\
-         add rule inet {TABLE} forward {into} meta nfproto ipv6 iifname {{ {outer} }} counter drop\n\
-         add rule inet {TABLE} forward {lengths}\n\
-         add rule inet {TABLE} input {out} ct state != {{ established, related }} counter drop\n\
-         add rule inet {TABLE} output {lengths}\n"
+         add rule inet {TABLE} output oifname {{ {outer} }} goto stays\n\
+         add rule inet {TABLE} input iifname \"{DEVICE}\" ct state != {{ established, related }} counter drop\n\
+         add rule inet {TABLE} stays ip6 daddr {prefix} counter drop\n\
+         add rule inet {TABLE} stays ip daddr {pool} counter drop\n\
+         add rule inet {TABLE} into {LENGTH_RULE}\n\
+         add rule inet {TABLE} into meta nfproto ipv4 ct state established,related accept\n\
+         add rule inet {TABLE} into meta nfproto ipv4 counter drop\n\
+         add rule inet {TABLE} into iifname {{ {outer} }} counter drop\n\
+         add rule inet {TABLE} into ct state established,related accept\n\
+         add rule inet {TABLE} into fib saddr . iif oif missing counter drop\n\
+         add rule inet {TABLE} out oifname \"{DEVICE}\" accept\n\
+         add rule inet {TABLE} out meta nfproto ipv6 ct state established,related accept\n\
+         add rule inet {TABLE} out meta nfproto ipv6 counter drop\n\
+         add rule inet {TABLE} out oifname != {{ {translating} }} counter drop\n\
+         add rule inet {TABLE} out ct state invalid counter drop\n\
+         add rule inet {TABLE} out tcp flags & (syn | rst) == syn tcp option maxseg size set {segment}\n\
+         add rule inet {TABLE} out goto stays\n"
     ))
 }

@@ -6,7 +6,8 @@
 //! forward ─ established ─ by interface ──▶ from-lan ─ by interface ──▶ lan.wan
 //! output ─ established ── by interface ──▶ gateway.wan          (only where a rule is about what the gateway sends)
 //!     lan.wan:   steps before the rules → rules-1 → steps after them → refused
-//!     rules-1:   one lookup in a verdict map for each set of `lookup`: map-1-1, map-1-2 …
+//!     rules-1:   lookups in the verdict maps of each set of `lookup`: map-1-1, map-1-2 …; where that takes many of them,
+//!                the packet's address is looked up in a set of first bits before, near-1-1, and the chain near-1-1 has them
 //!     rule-7:    rate, schedule, log of rule 7, where it has them; only what is forwarded, where it is for that
 //! ```
 //! Pairs of places with the same rules share their chain. Each element of a map counts, with the number of its rule as
@@ -15,21 +16,24 @@
 //!
 //! The text needs nft 1.0.6 and Linux 6.1 (Debian 12).
 
-mod element;
+mod field;
 mod rule;
+mod table;
 
 use crate::nat64::DEVICE;
+use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use ipnet::IpNet;
 
+use super::address::Address;
 use super::defaults::{Stages, Step, Test, stages};
 use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
 use super::lookup::{Entry, Lookups, Relation};
 use super::policy::{LINK_SOURCES, Policy, Rule, Verdict, ZoneRef, ZoneSet};
-use super::region::{Region, regions};
-use element::set_text;
+use super::region::{Detail, Region, regions};
+use table::{NEAR, tables};
 
 /// The table's name; its family is `inet`.
 pub const TABLE: &str = "sidestep-firewall";
@@ -55,6 +59,8 @@ pub struct Existing {
     pub chains: Vec<String>,
     /// Verdict maps.
     pub maps: Vec<String>,
+    /// Sets.
+    pub sets: Vec<String>,
 }
 
 /// Chains at netfilter's hooks, which stay when the rest is replaced.
@@ -68,6 +74,9 @@ pub fn replace(existing: &Existing, script: &str) -> String {
     for map in &existing.maps {
         let _ = writeln!(text, "delete map inet {TABLE} {map}");
     }
+    for set in existing.sets.iter().filter(|set| set.starts_with(NEAR)) {
+        let _ = writeln!(text, "delete set inet {TABLE} {set}");
+    }
     for chain in existing.chains.iter().filter(|chain| !BASE_CHAINS.contains(&chain.as_str())) {
         let _ = writeln!(text, "delete chain inet {TABLE} {chain}");
     }
@@ -79,7 +88,7 @@ pub fn replace(existing: &Existing, script: &str) -> String {
 pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
     let mut writer = Writer {
         policy,
-        regions: policy.rules().iter().map(regions).collect(),
+        regions: policy.rules().iter().map(wide_first).collect(),
         chains: HashMap::new(),
         maps: String::new(),
         rules: String::new(),
@@ -127,6 +136,24 @@ const FIXED: &str = "\tchain answer {
 \t\treject with icmpx admin-prohibited
 \t}
 ";
+
+/// The regions of a rule, those in others behind them: they are left out then.
+fn wide_first(rule: &Rule) -> Vec<Region> {
+    let mut regions = regions(rule);
+    let size = |address: Option<Address>| match address {
+        None => u128::MAX,
+        Some(Address::Range(_, first, last)) => last - first,
+        Some(Address::Suffix { mask, .. }) => !mask,
+    };
+    regions.sort_by_cached_key(|region| {
+        let ports = match region.detail {
+            Detail::Ports(first, last) => last - first,
+            _ => 0,
+        };
+        Reverse((size(region.source), size(region.destination), ports))
+    });
+    regions
+}
 
 fn refused(policy: &Policy) -> String {
     let log = |what| {
@@ -216,15 +243,13 @@ impl Writer<'_> {
             }
         }
         let _ = writeln!(self.rules, "\tchain rules-{number} {{");
-        for (index, set) in lookups.sets().iter().enumerate() {
-            let name = format!("map-{number}-{}", index + 1);
-            let (map, rule) = set_text(self.policy, set, &name);
-            self.maps += &map;
-            self.rules += &rule;
-            self.elements += set.entries().len();
-        }
+        self.elements += lookups.sets().iter().map(|set| set.entries().len()).sum::<usize>();
+        let tables = tables(self.policy, lookups.sets(), number);
+        self.maps += &tables.maps;
+        self.rules += &tables.rules;
         self.rules += "\t}\n";
-        self.lookups = self.lookups.max(lookups.sets().len());
+        self.rules += &tables.chains;
+        self.lookups = self.lookups.max(tables.lookups);
         self.chains.insert(listed, number);
         number
     }
@@ -342,8 +367,8 @@ fn dispatch(policy: &Policy) -> String {
          \t\tcounter drop comment \"through an interface of no zone\"\n\
          \t}}\n\
          \tchain forward {{\n\
-         \t\ttype filter hook forward priority 0; policy drop;\n{translated}\
-         \t\t{known}\n{forward}\
+         \t\ttype filter hook forward priority 0; policy drop;\n\
+         \t\t{known}\n{translated}{forward}\
          \t\tcounter drop comment \"from or to an interface of no zone\"\n\
          \t}}\n\
          \tchain output {{\n\
@@ -425,29 +450,83 @@ mod tests {
         assert_eq!((compiled.lookups, compiled.elements), (1, 10_000));
     }
 
+    fn script(rules: &[(&str, &str)]) -> String {
+        compile(&policy(rules.iter().map(|(service, source)| drop_rule(service, source)).collect()), 0).script
+    }
+
     #[test]
-    fn prefixes_of_one_length_are_a_hash_table_and_others_are_intervals() {
-        let text = |sources: &[&str]| {
-            let rules = sources.iter().map(|source| drop_rule("tcp/22", source)).collect();
-            compile(&policy(rules), 0).script
-        };
-        let same = text(&["2001:db8:1::/64", "2001:db8:2::/64"]);
-        assert!(!same.contains("flags interval"), "{same}");
-        assert!(same.contains("ip6 saddr & ffff:ffff:ffff:ffff:: . th dport vmap"), "{same}");
-        assert!(same.contains("6 . 2001:db8:2:: . 22"), "{same}");
-        let ipv4 = text(&["192.0.2.0/25", "10.0.0.128/25"]);
+    fn prefixes_of_one_length_are_a_hash_table() {
+        let same = script(&[("tcp/22", "2001:db8:1::/64"), ("tcp/23", "2001:db8:2::/64")]);
+        assert!(!same.contains("flags interval") && !same.contains("near-"), "{same}");
+        assert!(same.contains("meta l4proto 6 ip6 saddr & ffff:ffff:ffff:ffff:: . th dport vmap"), "{same}");
+        assert!(same.contains("2001:db8:2:: . 23"), "{same}");
+        let ipv4 = script(&[("tcp/22", "192.0.2.0/25"), ("tcp/23", "10.0.0.128/25")]);
         assert!(ipv4.contains("ip saddr & 255.255.255.128 . th dport vmap"), "{ipv4}");
-        let other = text(&["2001:db8:1::/64", "2001:db8:2::/48"]);
-        assert!(other.contains("flags interval") && other.contains("6 . 2001:db8:1::/64 . 22"), "{other}");
+    }
+
+    #[test]
+    fn a_rule_alone_is_compared() {
+        let alone = script(&[("tcp/22", "2001:db8::/32")]);
+        assert!(
+            alone.contains("meta l4proto 6 th dport 22 ip6 saddr 2001:db8::/32 counter drop comment \"r1\"")
+        );
+        assert!(!alone.contains("map map-1"), "{alone}");
+    }
+
+    #[test]
+    fn few_lengths_and_port_ranges_are_a_hash_table_each_behind_their_first_bits() {
+        let sources =
+            ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db9::/33", "2001:dba::/33", "2001:dbb::/40"];
+        let mixed = script(&sources.map(|source| ("tcp/22", source)));
+        assert!(!mixed.contains("flags interval"), "{mixed}");
+        assert!(mixed.contains("ip6 saddr & ffff:ffff:8000:: @near-1-1 jump near-1-1"), "{mixed}");
+        assert!(
+            mixed.contains("set near-1-1 {\n\t\ttype ipv6_addr\n\t\telements = { 2001:db8::, 2001:db9::,")
+        );
+        assert!(mixed.contains("vmap @map-1-1-2"), "{mixed}");
+        let ranges = script(&[
+            ("udp/10-19", "2001:db8::1"),
+            ("udp/10-19", "2001:db8::2"),
+            ("udp/30-40", "2001:db8::1"),
+        ]);
+        assert!(!ranges.contains("flags interval"), "{ranges}");
+        assert!(ranges.contains("meta l4proto 17 th dport 10-19 ip6 saddr vmap"), "{ranges}");
+        assert!(ranges.contains("th dport 30-40 ip6 saddr 2001:db8::1 counter drop"), "{ranges}");
+    }
+
+    #[test]
+    fn many_lengths_are_intervals_and_what_they_differ_in_most_comes_first() {
+        let sources: Vec<String> = (20..40).map(|length| format!("2001:{length}00::/{length}")).collect();
+        let rules: Vec<(&str, &str)> = sources
+            .iter()
+            .zip(["tcp/1", "udp/1"].into_iter().cycle())
+            .map(|(source, service)| (service, &**source))
+            .collect();
+        let many = script(&rules);
+        assert!(many.contains("type ipv6_addr . inet_proto : verdict\n\t\tflags interval"), "{many}");
+        assert!(many.contains("th dport 1 ip6 saddr . meta l4proto vmap @map-1-1"), "{many}");
+        assert!(many.contains("@near-1-1 jump near-1-1"), "{many}");
+    }
+
+    #[test]
+    fn a_prefix_in_another_of_its_rule_is_left_out() {
+        let mut rule = drop_rule("tcp/22", "2001:db8:1::/48");
+        rule.source.as_mut().unwrap().push("2001:db8::/32".parse().unwrap());
+        let compiled = compile(&policy(vec![rule]), 0);
+        assert_eq!((compiled.lookups, compiled.elements), (1, 1));
     }
 
     #[test]
     fn a_table_that_is_replaced_keeps_its_base_chains() {
-        let existing =
-            Existing { chains: vec!["input".into(), "rules-1".into()], maps: vec!["map-1-1".into()] };
+        let existing = Existing {
+            chains: vec!["input".into(), "rules-1".into()],
+            maps: vec!["map-1-1".into()],
+            sets: vec!["mapped4".into(), "near-1-1".into()],
+        };
         let script = replace(&existing, "");
         assert!(script.contains("delete chain inet sidestep-firewall rules-1"));
         assert!(script.contains("delete map inet sidestep-firewall map-1-1"));
-        assert!(!script.contains("delete chain inet sidestep-firewall input"));
+        assert!(script.contains("delete set inet sidestep-firewall near-1-1"));
+        assert!(!script.contains("delete chain inet sidestep-firewall input") && !script.contains("mapped4"));
     }
 }

@@ -4,7 +4,7 @@
 //! domains in letters, digits, `-`, `_` and dots. Nothing of it can begin another line, or mean something else to dnsmasq.
 
 use std::fmt::{self, Write as _};
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use super::settings::{Dhcp, Resolver};
 use crate::site::{Network, Site};
@@ -16,6 +16,12 @@ const NOT_FOR_HOSTS: [&str; 4] = [GATEWAY, "isatap", "localhost", "wpad"];
 pub const GATEWAY: &str = "gateway";
 /// Domains that are nowhere else (RFC 8375, and what ICANN has set aside): questions about them do not go out.
 const NOWHERE_ELSE: [&str; 2] = ["internal", "home.arpa"];
+/// A name that has these addresses of IPv4 alone: who is told addresses of IPv6 for it knows the prefix of NAT64 (RFC 7050),
+/// and who resolves names for others answers for it without asking (RFC 8880 section 7.1).
+const IPV4_ONLY: (&str, [Ipv4Addr; 2]) =
+    ("ipv4only.arpa", [Ipv4Addr::new(192, 0, 0, 170), Ipv4Addr::new(192, 0, 0, 171)]);
+/// How long that holds, in seconds.
+const IPV4_ONLY_TTL: u32 = 600;
 
 /// The configuration for a network. `others`: the networks whose names its hosts may ask for. `index`: the kernel's number of
 /// the interface; with another one dnsmasq has to begin anew, as its sockets are bound to that.
@@ -84,11 +90,27 @@ fn write_names(
             writeln!(text, "rev-server={},{}", net.trunc(), net.addr())?;
         }
     }
+    write_nat64(text, site, network)?;
     for domain in &resolver.private {
         writeln!(text, "rebind-domain-ok=/{domain}/")?;
     }
     for host in network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts) {
         writeln!(text, "host-record={name}.{domain},{name},{}", host.address, name = host.name)?;
+    }
+    Ok(())
+}
+
+/// The prefix of NAT64 for those who ask for it by name: the network's own, or the gateway's. One that is no /96 has
+/// addresses in other places, and is left to whom it belongs.
+fn write_nat64(text: &mut String, site: &Site, network: &Network) -> fmt::Result {
+    let own = network.advertise.as_ref().and_then(|advertise| advertise.nat64);
+    let translated = site.nat64.as_ref().map(|nat64| nat64.prefix);
+    let Some(prefix) = own.or(translated).filter(|prefix| prefix.prefix_len() == 96) else { return Ok(()) };
+    let (name, addresses) = IPV4_ONLY;
+    writeln!(text, "local=/{name}/")?;
+    for address in addresses {
+        let embedded = Ipv6Addr::from(prefix.network().to_bits() | u128::from(address.to_bits()));
+        writeln!(text, "host-record={name},{address},{embedded},{IPV4_ONLY_TTL}")?;
     }
     Ok(())
 }
@@ -242,6 +264,20 @@ mod tests {
         // A domain that is elsewhere as well is asked for there, but for its networks.
         site.resolver.as_mut().unwrap().domain = "office.example".to_owned();
         assert!(!told(&site, 0, None).contains("local=/office.example/"));
+    }
+
+    #[test]
+    fn the_name_that_tells_of_nat64_is_there_where_that_is() {
+        let mut site = site();
+        assert!(!told(&site, 0, None).contains("ipv4only"));
+        let pool = "198.18.0.0/16".parse().unwrap();
+        site.nat64 = Some(crate::nat64::Nat64 { prefix: crate::nat64::WELL_KNOWN, pool });
+        let told = told(&site, 0, None);
+        for expected in
+            ["local=/ipv4only.arpa/\n", "host-record=ipv4only.arpa,192.0.0.170,64:ff9b::c000:aa,600\n"]
+        {
+            assert!(told.contains(expected), "{expected}{told}");
+        }
     }
 
     #[test]

@@ -43,6 +43,14 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
     for forward in forwards {
         let _ = write_forward(&mut text, forward);
     }
+    if let Some(flows) = &site.flows {
+        let interval = words::duration(flows.interval.as_secs());
+        let _ = writeln!(
+            text,
+            "Flows     tell {} what hosts of the networks send and receive, of what goes on every {interval} (IPFIX)",
+            flows.collector
+        );
+    }
     for script in &gateway.scripts {
         let _ = super::script::write(&mut text, script);
     }
@@ -92,6 +100,13 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
     if !uplink.probes.is_empty() {
         let hosts: Vec<_> = uplink.probes.iter().map(ToString::to_string).collect();
         writeln!(text, "          it counts as working while one of these answers: {}", hosts.join(", "))?;
+    }
+    if let Some(bandwidth) = &uplink.bandwidth {
+        let sides = [(bandwidth.down, "in"), (bandwidth.up, "out")];
+        let sides = sides.into_iter().filter_map(|(rate, side)| Some((rate?, side)));
+        let sides: Vec<_> =
+            sides.map(|(rate, side)| format!("{} {side}", words::rate(rate as f64))).collect();
+        writeln!(text, "          keep queues short by CAKE: {}", sides.join(", "))?;
     }
     if uplink.masquerade {
         writeln!(text, "          masquerade IPv4 with the address of {}", uplink.interface)?;

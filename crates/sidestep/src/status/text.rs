@@ -4,8 +4,8 @@ use std::fmt::{self, Write as _};
 use std::net::SocketAddr;
 
 use crate::show::text as words;
-use control::router_status::{Dnsmasq, Firewall, Forward, Lease, Peer, Talker};
-use control::router_status::{Nat64, Network, PortMapping, Prefix, Status, Tunnel, Uplink, Wait};
+use control::router_status::{Bandwidth, Dnsmasq, Firewall, Flows, Forward, Lease, Nat64, Network};
+use control::router_status::{Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel, Uplink, Wait};
 
 /// So many rules of the firewall are shown.
 const MOST_RULES: usize = 5;
@@ -39,6 +39,17 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
     }
     if let Some(nat64) = &status.nat64 {
         write_nat64(text, nat64)?;
+    }
+    if let Some(flows) = &status.flows {
+        let Flows { collector, records, lost, left_out, missed } = flows;
+        write!(text, "\nflows to {collector}: {records} records sent, {lost} lost")?;
+        if *left_out > 0 {
+            write!(text, ", {left_out} left out")?;
+        }
+        if *missed > 0 {
+            write!(text, ", {missed} times connections that ended were missed")?;
+        }
+        writeln!(text)?;
     }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;
@@ -187,11 +198,31 @@ fn write_uplink(text: &mut String, status: &Status, uplink: &Uplink) -> fmt::Res
             uplink.router_seconds.map(|left| format!(", for {}", words::duration(left))).unwrap_or_default();
         writeln!(text, "  router: {router}{until}")?;
     }
+    if let Some(bandwidth) = &uplink.bandwidth {
+        write_list(text, "bandwidth", &bandwidth_in_words(bandwidth))?;
+    }
     write_prefixes(text, &uplink.prefixes)?;
     if let Some(wait) = &uplink.waits_for_prefix {
         writeln!(text, "  prefix: {}", waits(wait))?;
     }
     write_list(text, "DNS servers", &uplink.dns_servers)
+}
+
+/// Each direction that is given, with what shaping costs, or that it is not done.
+fn bandwidth_in_words(bandwidth: &Bandwidth) -> Vec<String> {
+    let sides = [(&bandwidth.down, "down"), (&bandwidth.up, "up")];
+    let sides = sides.into_iter().filter_map(|(side, direction)| Some((side.as_ref()?, direction)));
+    let in_words = |(side, direction): (&Shaped, &str)| {
+        let state = match side.rate_in_force_bits {
+            None => "not shaped".to_owned(),
+            Some(_) => format!("packets wait {:.1} ms, {} dropped", side.peak_delay_ms, side.dropped_packets),
+        };
+        format!(
+            "{} {direction} ({state})",
+            words::rate(side.rate_in_force_bits.unwrap_or(side.rate_bits) as f64)
+        )
+    };
+    sides.map(in_words).collect()
 }
 
 fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {

@@ -64,14 +64,43 @@ impl Machine {
 
     /// The port that the table lets in.
     fn port(&self) -> Option<String> {
-        let listing = self.nft(&["-n", "list", "map", "inet", "sidestep-firewall", "map-1-1"]);
-        let key = listing.split_once("elements = { ")?.1;
-        Some(key.split_whitespace().nth(2)?.to_owned())
+        let listing = self.nft(&["-n", "list", "chain", "inet", "sidestep-firewall", "rules-1"]);
+        Some(listing.split_once("dport ")?.1.split_whitespace().next()?.to_owned())
     }
 
     fn wait_for_port(&self, port: Option<&str>) {
         wait_until(&format!("port {port:?}"), || self.port().as_deref() == port);
     }
+}
+
+/// A list of mixed lengths has sets and chains of its own: they go with it, and come back with it.
+#[test]
+fn a_list_of_prefixes_goes_and_comes_back_as_a_whole() {
+    let Some(machine) = Machine::new() else { return };
+    let sources: Vec<String> = (20..50).map(|length| format!("\"2a0{}::/{length}\"", length % 10)).collect();
+    let list = format!(
+        "{ZONES}[[firewall.rule]]\nsource = [{}]\nservice = [\"tcp/22\", \"udp/500-520\"]\naction = \"accept\"\n",
+        sources.join(", ")
+    );
+    std::fs::write(machine.folder.path().join("list.toml"), list).expect("a file");
+    let other = machine.file(1001);
+    let has_list = || machine.nft(&["list", "sets"]).contains("near-");
+    let elements =
+        || machine.nft(&["list", "table", "inet", "sidestep-firewall"]).matches("comment \"r1\"").count();
+
+    machine.firewall(&["apply", "list.toml"]);
+    let before = elements();
+    assert!(has_list() && before >= 20, "{before} elements");
+    machine.firewall(&["apply", "list.toml"]);
+    assert_eq!((has_list(), elements()), (true, before), "in the place of itself");
+    machine.firewall(&["apply", &other]);
+    assert_eq!((has_list(), elements()), (false, 1));
+
+    machine.firewall(&["apply", "list.toml"]);
+    machine.firewall(&["apply", &other, "--confirm", "300ms"]);
+    assert!(!has_list());
+    wait_until("the list", has_list);
+    assert_eq!(elements(), before);
 }
 
 #[test]

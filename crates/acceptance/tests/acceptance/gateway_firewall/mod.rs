@@ -22,6 +22,9 @@ fn the_kernel_decides_as_the_evaluator_says() {
         let mut random = Random::new(seed * 1000 + number);
         let policy = random.policy(&scene.zones());
         scene.apply(&policy);
+        if number % 2 == 1 {
+            scene.put_back();
+        }
         let packets: Vec<Packet> =
             (0..PACKETS).filter_map(|_| scene.possible(&policy, random.packet())).collect();
         let outcomes = scene.send(&packets);

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use router::firewall::address::Address;
+use router::firewall::address::{Address, Family, number};
 use router::firewall::policy::Per;
 use router::firewall::service::Service;
 use router::firewall::service::protocol::{AH, ESP, HIP, ICMP, ICMPV6, MOBILITY, TCP, UDP};
@@ -96,6 +96,29 @@ impl Random {
         Some((0..count).map(|_| make(self, v6)).collect())
     }
 
+    /// Prefixes of many lengths, as lists of them have: some hold hosts.
+    fn list(&mut self, v6: bool) -> Vec<Address> {
+        let count = 20 + self.below(40);
+        let prefix = |random: &mut Self| {
+            let interface = random.below(INTERFACES);
+            let host = random.host(interface, v6);
+            let hosts = (1 << if v6 { random.below(109) } else { random.below(21) }) - 1;
+            Address::Range(Family::of(host), number(host) & !hosts, number(host) | hosts)
+        };
+        (0..count).map(|_| prefix(self)).collect()
+    }
+
+    /// Many ranges of ports.
+    fn ranges(&mut self) -> Vec<Service> {
+        let count = 5 + self.below(15);
+        let range = |random: &mut Self| {
+            let first = random.below(9000);
+            let protocol = random.of(&["tcp", "udp"]);
+            format!("{protocol}/{first}-{}", first + random.below(50)).parse().expect("a service")
+        };
+        (0..count).map(|_| range(self)).collect()
+    }
+
     fn rule(&mut self, zones: usize) -> Rule {
         let v6 = !self.one_in(4);
         let rate = self.one_in(8).then_some(Rate { packets: 50_000, per: Per::Second, burst: 50_000 });
@@ -105,12 +128,20 @@ impl Random {
             let days = days.iter().map(|day| (today + day) % 7).collect();
             Schedule { name: "some days".to_owned(), days, from: 0, to: 1440 }
         });
+        let [mut source, mut destination] = [(); 2].map(|()| self.several(v6, Self::address));
+        let mut service = self.several(v6, Self::service);
+        match self.below(12) {
+            0 => (source, destination) = (Some(self.list(v6)), None),
+            1 => destination = Some(self.list(v6)),
+            2 => (source, service) = (Some(self.list(v6)), Some(self.ranges())),
+            _ => {}
+        }
         Rule {
             from: self.places(zones),
             to: self.places(zones),
-            source: self.several(v6, Self::address),
-            destination: self.several(v6, Self::address),
-            service: self.several(v6, Self::service),
+            source,
+            destination,
+            service,
             rate,
             schedule,
             forwarded: self.one_in(8),

@@ -178,6 +178,17 @@ impl FirewallScene {
         self.router.nft(&text).unwrap_or_else(|error| panic!("{error}\n{script}"));
     }
 
+    /// Puts the table back as nft lists it, which is what happens where a change is not confirmed.
+    pub(crate) fn put_back(&self) {
+        let table = router::firewall::TABLE;
+        let mut list = self.router.command("nft").expect("the namespace");
+        let listed = list.args(["list", "table", "inet", table]).output().expect("nft").stdout;
+        let listed = String::from_utf8(listed).expect("text");
+        self.router
+            .nft(&format!("delete table inet {table}\n{listed}"))
+            .unwrap_or_else(|error| panic!("{error}\n{listed}"));
+    }
+
     /// The packet as it would come: from the zone of an interface, to where its destination is. None for what the
     /// kernel would not hand to the firewall, or conntrack not take for the beginning of a connection.
     pub(crate) fn possible(

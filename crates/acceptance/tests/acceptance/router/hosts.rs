@@ -291,6 +291,25 @@ fn run_folder(office: &Office) -> std::path::PathBuf {
     format!("/run/sidestep/gateway-{}.dnsmasq", number.trim()).into()
 }
 
+/// RFC 7050: its addresses of IPv6 tell a host the prefix, without DNS64.
+#[test]
+fn hosts_that_ask_for_the_prefix_of_nat64_by_name_are_told() {
+    let Some(mut office) = Office::new() else { return };
+    office.start();
+    let asked = |office: &Office, kind| {
+        let at = format!("@{GATEWAY}");
+        office.scene.run("host", &["dig", &at, "+short", "+tries=2", "+time=1", kind, "ipv4only.arpa"])
+    };
+    office.asks("host", "laptop");
+    assert_eq!(asked(&office, "AAAA"), "", "nobody translates");
+    office.configuration.push_str("\n[nat64]\n");
+    office.scene.write("gw.toml", &office.configuration);
+    office.scene.signal(Signal::SIGHUP);
+    wait_until("an answer", || asked(&office, "AAAA").contains("64:ff9b::c000:aa"));
+    assert!(asked(&office, "AAAA").contains("64:ff9b::c000:ab"));
+    assert!(asked(&office, "A").contains("192.0.0.170"));
+}
+
 #[test]
 fn a_lease_outlives_reloads_restarts_and_crashes() {
     let Some(mut office) = Office::new() else { return };

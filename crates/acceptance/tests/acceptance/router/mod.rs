@@ -1,6 +1,8 @@
 //! The gateway as a router, between real providers' servers and real hosts.
 
 mod attacks;
+mod bandwidth;
+mod flows;
 mod follows;
 mod forwards;
 pub(crate) mod hostile_links;
@@ -9,6 +11,7 @@ mod others;
 mod port_mapping;
 pub(crate) mod scene;
 mod scripts;
+mod small_office;
 mod strangers;
 mod traffic;
 

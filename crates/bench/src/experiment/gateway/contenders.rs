@@ -4,12 +4,11 @@ use lab::Error;
 use lab::command::find;
 
 use super::scene::{kernel_has_sit, restore};
-use super::subject::{BY_HAND, List, Tunnel};
+use super::subject::{BY_HAND, List, Tunnel, Way};
 use crate::comparison::results::{Absence, Entry};
 
-/// All who can take part, and who cannot here, with the reason.
-pub(super) fn all(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
-    let entry = |name: &str, about: &str| Entry { name: name.to_owned(), about: about.to_owned() };
+/// All who can take part in the paper's plan, and who cannot here, with the reason.
+pub(super) fn of_paper(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
     let mut entries = vec![
         entry("sidestep", "`sidestep up` as router; T2: `sidestep firewall apply`; T3: `[uplink.tunnel]`"),
         entry(BY_HAND, "T1: the same router without Sidestep: addresses and routes by hand"),
@@ -39,10 +38,30 @@ pub(super) fn all(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
         let (what, why) = (Tunnel::Sit.name().to_owned(), "this kernel has none".to_owned());
         left_out.push(Absence { what, why });
     }
-    for program in ["iperf3", "ping", "nft", "ethtool"] {
-        if find(program).is_none() {
-            return Err(Error::Usage(format!("`{program}` is not installed: scripts/setup lab")));
-        }
-    }
+    programs()?;
     Ok((entries, left_out))
+}
+
+/// The same for NAT64: nobody is left out.
+pub(super) fn of_translation() -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+    programs()?;
+    let entries = vec![
+        entry(Way::Stateless.name(), "IPv6 is forwarded, without a firewall"),
+        entry(Way::Forwarded.name(), "IPv6 is forwarded, with the default firewall, as all that follow"),
+        entry(Way::Masqueraded.name(), "IPv4 leaves with the uplink's address: `masquerade = true`"),
+        entry(Way::Nat64.name(), "a host of IPv6 and a server of IPv4: `[nat64]`"),
+    ];
+    Ok((entries, Vec::new()))
+}
+
+fn entry(name: &str, about: &str) -> Entry {
+    Entry { name: name.to_owned(), about: about.to_owned() }
+}
+
+/// What measures is there.
+fn programs() -> Result<(), Error> {
+    let missing = ["iperf3", "ping", "nft", "ethtool"].into_iter().find(|program| find(program).is_none());
+    missing.map_or(Ok(()), |program| {
+        Err(Error::Usage(format!("`{program}` is not installed: scripts/setup lab")))
+    })
 }

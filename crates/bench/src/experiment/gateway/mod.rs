@@ -1,5 +1,6 @@
 //! `sidestep-lab experiment t1`, `t2`, `t3`: the plan that an IPv6 gateway was measured with in 2006, repeated: native
-//! router, native firewall, IPv6-in-IPv4 tunnel. `gateway` is all three.
+//! router, native firewall, IPv6-in-IPv4 tunnel. `gateway` is all three, and `nat64` measures
+//! NAT64 in the same way.
 //!
 //! | file | what it is |
 //! |---|---|
@@ -54,7 +55,8 @@ pub(super) fn parts(experiment: Experiment) -> Vec<Part> {
         Experiment::T1 => vec![Part::T1],
         Experiment::T2 => vec![Part::T2],
         Experiment::T3 => vec![Part::T3],
-        Experiment::Gateway => Part::ALL.to_vec(),
+        Experiment::Gateway => Part::PAPER.to_vec(),
+        Experiment::Nat64 => vec![Part::Nat64],
         _ => Vec::new(),
     }
 }
@@ -70,10 +72,20 @@ pub(super) fn run(
     stop: &Arc<AtomicBool>,
 ) -> Result<ExitCode, Error> {
     if options.topology.is_some() || options.duration.is_some() {
-        return Err(Error::Usage("t1, t2, t3 and gateway have no --topology and no --duration".into()));
+        return Err(Error::Usage(
+            "t1, t2, t3, gateway and nat64 have no --topology and no --duration".into(),
+        ));
     }
     let seconds = options.seconds.unwrap_or(if options.full { 10 } else { 1 });
-    let (contenders, left_out) = contenders::all(&options.prefix)?;
+    let (experiment, directory, marker) = match parts {
+        [Part::Nat64] => (Experiment::Nat64, "report/nat64", "nat64"),
+        // The parts share a directory, and repetitions may be added.
+        _ => (Experiment::Gateway, "report/gateway", "gateway"),
+    };
+    let (contenders, left_out) = match experiment {
+        Experiment::Nat64 => contenders::of_translation()?,
+        _ => contenders::of_paper(&options.prefix)?,
+    };
     for asked in &options.against {
         if let Some(absence) = left_out.iter().find(|absence| absence.what == *asked) {
             return Err(Error::Usage(format!("--against {asked}: {}", absence.why)));
@@ -87,8 +99,7 @@ pub(super) fn run(
         }
     }
     let settings = Settings {
-        // The parts share a directory, and repetitions may be added.
-        experiment: Experiment::Gateway,
+        experiment,
         topology: None,
         runs: None,
         full: options.full,
@@ -99,7 +110,7 @@ pub(super) fn run(
         version: version(program),
         machine: machine("all machines"),
     };
-    let store = Store::open(&options.out("report/gateway"), settings)?;
+    let store = Store::open(&options.out(directory), settings)?;
     for absence in &store.settings.left_out {
         eprintln!("{} is left out: {}", absence.what, absence.why);
     }
@@ -113,7 +124,7 @@ pub(super) fn run(
     let mut plan = Plan { store, labs, lengths, runs, against: &options.against };
     let made = parts.iter().try_for_each(|part| plan.make(*part));
     // Whatever ended it: what was measured is shown.
-    let failed = write(options, &plan.store)?;
+    let failed = write(options, &plan.store, marker)?;
     made?;
     if plan.labs.stopped() {
         eprintln!("interrupted: the same command goes on from here");
@@ -253,11 +264,11 @@ fn said(test: Test, outcome: &Result<Outcome, Error>) -> String {
 }
 
 /// Writes and prints all that there is. Whether something failed.
-fn write(options: &ExperimentOptions, store: &Store) -> Result<bool, Error> {
+fn write(options: &ExperimentOptions, store: &Store, marker: &str) -> Result<bool, Error> {
     let path = store.directory().join("index.html");
     std::fs::write(&path, page::page(store)).map_err(|source| Error::file(&path, source))?;
     if let Some(docs) = &options.docs {
-        between("gateway", &page::markdown(store), docs)?;
+        between(marker, &page::markdown(store), docs)?;
     }
     let mut out = std::io::stdout().lock();
     // A reader that goes away has what it wanted.

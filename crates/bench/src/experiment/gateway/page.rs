@@ -10,20 +10,25 @@ use crate::chart::steps;
 use crate::comparison::docs::one_line;
 use crate::comparison::tables::{multiple, time};
 use crate::experiment::page::contenders;
+use crate::experiment::plan::Experiment;
 use crate::experiment::store::Store;
 use crate::experiment::tables::failures;
 use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose};
 
 /// The page.
 pub(super) fn page(store: &Store) -> String {
+    let is_paper = store.settings.experiment != Experiment::Nat64;
+    let title = if is_paper { "An IPv6 gateway's measurements, repeated" } else { "NAT64 beside forwarding" };
     let body = html! {
         header {
-            h1 { "An IPv6 gateway's measurements, repeated" }
-            p.lead {
-                "In 2006 an IPv6 gateway for small offices was built of SnapGear Linux on a network processor, and measured \
-                 as a router (T1), as a firewall (T2), and as the end of an IPv6-in-IPv4 tunnel (T3). Here is that plan for \
-                 Sidestep on one machine, with what its paper says beside it. Its machine was twenty years older: compare \
-                 what rules and tunnels cost, and IPv6 with IPv4, not Mbit/s with Mbit/s."
+            h1 { (title) }
+            @if is_paper {
+                p.lead {
+                    "In 2006 an IPv6 gateway for small offices was built of SnapGear Linux on a network processor, and measured \
+                     as a router (T1), as a firewall (T2), and as the end of an IPv6-in-IPv4 tunnel (T3). Here is that plan for \
+                     Sidestep on one machine, with what its paper says beside it. Its machine was twenty years older: compare \
+                     what rules and tunnels cost, and IPv6 with IPv4, not Mbit/s with Mbit/s."
+                }
             }
             p.lead { (setting(store)) }
         }
@@ -35,11 +40,7 @@ pub(super) fn page(store: &Store) -> String {
             "Sidestep " (store.settings.version) ". Every measurement is in a file of its own in raw/ beside this page."
         }
     };
-    document(
-        "Sidestep: an IPv6 gateway's measurements, repeated",
-        &[STYLE, TABLES_STYLE, steps::STYLE],
-        &body,
-    )
+    document(&format!("Sidestep: {title}"), &[STYLE, TABLES_STYLE, steps::STYLE], &body)
 }
 
 /// Where and how all of it was measured.

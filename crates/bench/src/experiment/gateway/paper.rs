@@ -4,6 +4,7 @@
 //! the text that we have, so that only what it says of them can be compared.
 
 use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
+use super::rules::RuleSet;
 use super::subject::{List, Part, Router, Subject, Tunnel};
 use super::test::{Family, Test, WINDOWS};
 use crate::comparison::tables::number;
@@ -67,7 +68,7 @@ pub(super) fn firewall(results: Results) -> Vec<[String; 2]> {
         .zip(both(Family::Ipv4))
         .map(|(v6, v4)| format!("1,000 rules, frames of 1024, IPv6: {v6}; IPv4: {v4}"));
     let parity = |list, count| {
-        let [v6, v4] = families(Part::T2, Subject::Rules(list, count), Test::Echo(128));
+        let [v6, v4] = families(Part::T2, Subject::Rules(list, RuleSet::from(count)), Test::Echo(128));
         results.ratio(&v6, &v4).map(|ratio| ratio.median)
     };
     let apart = |count| Some((parity(List::Iptables, count)?, parity(List::Sidestep, count)?));

@@ -5,7 +5,8 @@ use crate::comparison::tables::{multiple, number};
 use crate::experiment::store::{Place, Store};
 use lab::topology::Topology;
 
-use super::subject::{List, Part, Subject, Tunnel};
+use super::rules::RuleSet;
+use super::subject::{List, Part, Subject, Translation, Tunnel, Way};
 use super::test::{Family, Test};
 
 /// One place in the tables.
@@ -22,12 +23,18 @@ pub(super) const fn families(part: Part, subject: Subject, test: Test) -> [Cell;
     [Cell { part, subject, family: Family::Ipv6, test }, Cell { part, subject, family: Family::Ipv4, test }]
 }
 
-pub(super) const fn rules_cell(list: List, count: u32, family: Family, test: Test) -> Cell {
-    Cell { part: Part::T2, subject: Subject::Rules(list, count), family, test }
+pub(super) fn rules_cell(list: List, rules: impl Into<RuleSet>, family: Family, test: Test) -> Cell {
+    Cell { part: Part::T2, subject: Subject::Rules(list, rules.into()), family, test }
 }
 
 pub(super) const fn tunnel_cell(tunnel: Tunnel, test: Test) -> Cell {
     Cell { part: Part::T3, subject: Subject::Tunnel(tunnel), family: Family::Ipv6, test }
+}
+
+pub(super) const fn translation_cell(way: Way, test: Test) -> Cell {
+    let subject = Subject::Translation(Translation { way, offloads: matches!(test, Test::Tcp) });
+    let family = if matches!(way, Way::Masqueraded) { Family::Ipv4 } else { Family::Ipv6 };
+    Cell { part: Part::Nat64, subject, family, test }
 }
 
 /// Where the store has it. The hosts are on different subnets, and nothing rotates.

@@ -1,4 +1,4 @@
-//! Two hosts, and between them one gateway of ours (T1, T2) or two (T3): `sidestep up` with files as users write them.
+//! Two hosts, and between them one gateway of ours (T1, T2, NAT64) or two (T3): `sidestep up` with files as users write them.
 //!
 //! ```text
 //!   client ── lan  gateway  wan ── server                         2001:db8:1::2 … 2001:db8:f::9
@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::rules;
-use super::subject::{List, Router, Subject, Tunnel};
+use super::rules::{self, RuleSet};
+use super::subject::{List, Router, Subject, Translation, Tunnel, Way};
+use super::test::Family;
 use crate::nat::packets;
 use lab::Error;
 use lab::command::{check, check_with_input, find, run};
@@ -64,13 +65,14 @@ impl GatewayScene {
     pub(super) fn start(prefix: &str, subject: Subject, program: &Path) -> Result<Self, Error> {
         let names: &[&str] = match subject {
             Subject::Tunnel(_) => &["ha", "ga", "gb", "hb"],
-            Subject::Router(_) | Subject::Rules(..) => &["ha", "gw", "hb"],
+            _ => &["ha", "gw", "hb"],
         };
         let addresses = match subject {
             Subject::Tunnel(_) => [["2001:db8:100::2", "192.168.1.2"], ["2001:db8:200::2", "192.168.2.2"]],
-            Subject::Router(_) | Subject::Rules(..) => {
-                [["2001:db8:1::2", "192.168.1.2"], ["2001:db8:f::9", "198.51.100.9"]]
+            Subject::Translation(Translation { way: Way::Nat64, .. }) => {
+                [["2001:db8:1::2", "192.168.1.2"], ["64:ff9b::c633:6409", "198.51.100.9"]]
             }
+            _ => [["2001:db8:1::2", "192.168.1.2"], ["2001:db8:f::9", "198.51.100.9"]],
         };
         let directory = PathBuf::from(format!("/run/sidestep-lab/{prefix}"));
         std::fs::create_dir_all(&directory).map_err(|source| Error::file(&directory, source))?;
@@ -82,14 +84,19 @@ impl GatewayScene {
             node.create()?;
         }
         match subject {
-            Subject::Router(_) | Subject::Rules(..) => scene.build_router(subject)?,
             Subject::Tunnel(tunnel) => scene.build_tunnel(tunnel)?,
+            _ => scene.build_router(subject)?,
         }
-        scene.node(Site::B).nft(&packets::sink())?;
+        if matches!(subject, Subject::Translation(_)) {
+            scene.answer()?;
+        } else {
+            scene.node(Site::B).nft(&packets::sink())?;
+        }
         // Small packets leave the sender as single ones.
         check(scene.node(Site::A).command("ethtool")?.args(["-K", "eth0", "tx-udp-segmentation", "off"]))?;
-        for family in 0..if subject.has_ipv4() { 2 } else { 1 } {
-            scene.wait_reachable(scene.addresses[1][family])?;
+        for family in subject.families() {
+            let server = scene.address(Site::B, *family == Family::Ipv4);
+            scene.wait_reachable(&server.to_string())?;
         }
         Ok(scene)
     }
@@ -109,7 +116,7 @@ impl GatewayScene {
              addr add 198.51.100.9/24 dev eth0\nlink set eth0 up\n\
              route add 2001:db8:1::/48 via 2001:db8:f::1\nroute add 192.168.1.0/24 via 198.51.100.1\n")?;
         let gateway = gateway.clone();
-        if !matches!(subject, Subject::Router(Router { offloads: true, .. })) {
+        if !subject.has_offloads() {
             self.offloads_off(&self.nodes)?;
         }
         if matches!(subject, Subject::Router(Router { by_hand: true, .. })) {
@@ -118,11 +125,25 @@ impl GatewayScene {
                  addr add 2001:db8:f::1/64 dev wan\nroute add default via fe80::9 dev wan\n\
                  route add default via 198.51.100.9\n");
         }
-        self.up(&gateway, ROUTER)?;
+        let configuration = match subject {
+            Subject::Translation(Translation { way, .. }) => translator(way),
+            _ => ROUTER.to_owned(),
+        };
+        self.up(&gateway, &configuration)?;
         match subject {
-            Subject::Rules(list, count) => self.load(&gateway, list, count),
+            Subject::Rules(list, rules) => self.load(&gateway, list, rules),
             _ => Ok(()),
         }
+    }
+
+    /// The server answers some datagrams, and drops all others: what follows connections soon knows both directions.
+    fn answer(&mut self) -> Result<(), Error> {
+        let server = self.node(Site::B).clone();
+        server.nft(&packets::answered_sink())?;
+        let mut command = server.command(helper::program()?)?;
+        command.args(["udp-answer", "--listen", &format!("[::]:{}", packets::PORT)]);
+        self.processes.push(start_fresh(command, &self.directory.join("answer.log"))?);
+        Ok(())
     }
 
     fn offloads_off(&self, nodes: &[Namespace]) -> Result<(), Error> {
@@ -135,19 +156,19 @@ impl GatewayScene {
     }
 
     /// Puts the rules into force.
-    fn load(&self, gateway: &Namespace, list: List, count: u32) -> Result<(), Error> {
+    fn load(&self, gateway: &Namespace, list: List, rules: RuleSet) -> Result<(), Error> {
         match list {
             List::Iptables => {
                 for ipv4 in [false, true] {
                     let restore =
                         restore(ipv4).ok_or_else(|| Error::Usage("iptables is not installed".into()))?;
-                    check_with_input(&mut gateway.command(restore)?, &rules::iptables(count, ipv4))?;
+                    check_with_input(&mut gateway.command(restore)?, &rules::iptables(rules, ipv4))?;
                 }
                 Ok(())
             }
-            List::Nftables => gateway.nft(&rules::nftables(count)),
+            List::Nftables => gateway.nft(&rules::nftables(rules)),
             List::Sidestep => {
-                let file = self.write("firewall.toml", &rules::firewall(count))?;
+                let file = self.write("firewall.toml", &rules::firewall(rules))?;
                 let mut command = gateway.command(&self.program)?;
                 check(command.args(["firewall", "apply"]).arg(file).stdin(Stdio::null()))?;
                 Ok(())
@@ -286,6 +307,19 @@ fn gateway_of(tunnel: Tunnel, place: usize) -> String {
     text + "\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n[firewall]\nenabled = false\n"
 }
 
+/// The configuration of the gateway that translates.
+fn translator(way: Way) -> String {
+    let masquerade = ROUTER.replace("ipv4_router", "masquerade  = true\nipv4_router");
+    // Addresses of documentation are refused otherwise.
+    let by_default = |text: &str| text.replace("enabled = false", "accept_special = [\"2001:db8::/32\"]");
+    match way {
+        Way::Stateless => ROUTER.to_owned(),
+        Way::Forwarded => by_default(ROUTER),
+        Way::Masqueraded => by_default(&masquerade),
+        Way::Nat64 => by_default(&masquerade) + "[nat64]\n",
+    }
+}
+
 impl Hosts for GatewayScene {
     fn address(&self, site: Site, ipv4: bool) -> IpAddr {
         let host = match site {
@@ -294,6 +328,13 @@ impl Hosts for GatewayScene {
         };
         let text = self.addresses[host][usize::from(ipv4)];
         text.parse().unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))
+    }
+
+    /// Through NAT64 the server has its IPv4 address, and hosts of IPv6 know another one.
+    fn listening(&self, site: Site, ipv4: bool) -> IpAddr {
+        let address = self.address(site, ipv4);
+        let translated = site == Site::B && self.addresses[1][0].starts_with("64:ff9b::");
+        if translated { self.address(site, true) } else { address }
     }
 
     fn on(&self, site: Site, program: &Path) -> Result<Command, Error> {

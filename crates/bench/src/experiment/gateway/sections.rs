@@ -3,9 +3,9 @@
 use maud::Markup;
 
 use super::paper;
-use super::results::{Cell, Results, families, rules_cell, tunnel_cell};
-use super::rules::COUNTS;
-use super::subject::{List, Part, Router, Subject, Tunnel};
+use super::results::{Cell, Results, families, rules_cell, translation_cell, tunnel_cell};
+use super::rules::{COUNTS, MIXED_COUNTS, Mix, RuleSet};
+use super::subject::{List, Part, Router, Subject, Tunnel, Way};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 use crate::chart::Scale;
 use crate::chart::steps::{Line, figure};
@@ -29,7 +29,8 @@ pub(super) struct Section {
 /// All that there is something to say about.
 pub(super) fn sections(store: &Store) -> Vec<Section> {
     let results = Results(store);
-    let mut sections = vec![aims(results), router(results), firewall(results), tunnel(results)];
+    let mut sections =
+        vec![aims(results), router(results), firewall(results), tunnel(results), translation(results)];
     sections.retain(|section| !section.tables.is_empty());
     sections
 }
@@ -76,8 +77,15 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
             let with = |count| rules_cell(List::Sidestep, count, family, test);
             let slower_is_less = matches!(test.value().1, "µs");
             let met = if slower_is_less { NOTHING..=1.05 } else { 0.95..=ANYTHING };
-            let what = format!("T2: with 10,000 rules within 5 % of none: {what}, {}", shown(family));
-            add(what, results.ratio(&with(10_000), &with(0)), met);
+            let aim = format!("T2: with 10,000 rules within 5 % of none: {what}, {}", shown(family));
+            add(aim, results.ratio(&with(10_000), &with(0)), met.clone());
+            for (mix, which) in
+                [(Mix::Mixed, "mixed rules"), (Mix::Beside, "mixed rules, beside listed networks")]
+            {
+                let mixed = rules_cell(List::Sidestep, RuleSet { mix, count: 10_000 }, family, test);
+                let aim = format!("T2: with 10,000 {which} within 5 % of none: {what}, {}", shown(family));
+                add(aim, results.ratio(&mixed, &with(0)), met.clone());
+            }
         }
     }
     for (test, what) in [(Test::Segments(1_024), "TCP"), (Test::Packets(1_024), "UDP")] {
@@ -86,6 +94,13 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
         add(aim, beside(Tunnel::Native), 0.9..=ANYTHING);
         let aim = format!("T3: the tunnel better than one in user space: {what}, frames of 1024");
         add(aim, beside(Tunnel::UserSpace), 1.0..=ANYTHING);
+    }
+    for (test, what) in TRANSLATION_TESTS.into_iter().filter(|(test, _)| test.value().1 != "µs") {
+        for base in [Way::Stateless, Way::Forwarded, Way::Masqueraded] {
+            let aim = format!("NAT64: at least 90 % of {}: {what}", base.name());
+            let ratio = results.ratio(&translation_cell(Way::Nat64, test), &translation_cell(base, test));
+            add(aim, ratio, 0.9..=ANYTHING);
+        }
     }
     aims
 }
@@ -272,13 +287,14 @@ fn firewall(results: Results) -> Section {
             tables.extend(table(&title, how, &header, rows));
         }
     }
+    tables.extend([Family::Ipv6, Family::Ipv4].into_iter().flat_map(|family| mixed(results, family)));
     let ratio = |(test, what): (Test, &str), class| Line {
         name: what.to_owned(),
         class,
         points: COUNTS
             .iter()
             .map(|count| {
-                let [v6, v4] = families(Part::T2, Subject::Rules(List::Sidestep, *count), test);
+                let [v6, v4] = families(Part::T2, Subject::Rules(List::Sidestep, (*count).into()), test);
                 results.ratio(&v6, &v4).map(|ratio| ratio.median)
             })
             .collect(),
@@ -301,6 +317,33 @@ fn firewall(results: Results) -> Section {
         plots,
         tables,
     }
+}
+
+/// The rules that lists hold.
+fn mixed(results: Results, family: Family) -> impl Iterator<Item = Table> {
+    RULES_TESTS.into_iter().filter_map(move |(test, what)| {
+        let title = format!("Mixed rules: {what}, {}, {}", shown(family), test.value().1);
+        let rows = std::iter::once(0).chain(MIXED_COUNTS).map(|count| {
+            let shown = |list, mix| {
+                let none = rules_cell(list, 0, family, test);
+                if count == 0 {
+                    return results.text(&none);
+                }
+                let cell = rules_cell(list, RuleSet { mix, count }, family, test);
+                let text = results.text(&cell)?;
+                let ratio = results.ratio(&cell, &none);
+                Some(ratio.map_or(text.clone(), |ratio| format!("{text} ({}×)", multiple(ratio.median))))
+            };
+            let mut cells: Vec<Option<String>> = List::ALL.map(|list| shown(list, Mix::Mixed)).to_vec();
+            cells.push(shown(List::Sidestep, Mix::Beside).filter(|_| count > 0));
+            (crate::comparison::tables::thousands(count.into()), cells)
+        });
+        let how = "In brackets: as a multiple of the same without rules. Prefixes of 20 lengths over IPv6, 16 over IPv4, for \
+                   everything, a port, a range of ports or echo requests. Beside: each hundredth is next to the client.";
+        let header: Vec<&str> =
+            std::iter::once("rules").chain(List::ALL.map(List::name)).chain(["sidestep, beside"]).collect();
+        table(&title, how, &header, rows)
+    })
 }
 
 fn tunnel(results: Results) -> Section {
@@ -373,6 +416,39 @@ fn tunnel(results: Results) -> Section {
         statements: paper::tunnel(results),
         plots,
         tables,
+    }
+}
+
+/// What NAT64 is tried with.
+const TRANSLATION_TESTS: [(Test, &str); 6] = [
+    (Test::Tcp, "TCP with offloads"),
+    (Test::Segments(1_024), "TCP, frames of 1024"),
+    (Test::Packets(86), "UDP, frames of 86"),
+    (Test::Packets(1_024), "UDP, frames of 1024"),
+    (Test::Echo(1_024), "round trip of echoes, frames of 1024"),
+    (Test::Connect, "round trip of a connection's first packet"),
+];
+
+fn translation(results: Results) -> Section {
+    let others = [Way::Stateless, Way::Forwarded, Way::Masqueraded];
+    let rows = TRANSLATION_TESTS.into_iter().map(|(test, what)| {
+        let cell = |way| translation_cell(way, test);
+        let values = Way::ALL.map(|way| results.text(&cell(way)));
+        let ratios = others.map(|other| results.ratio_text(&cell(Way::Nat64), &cell(other)));
+        (format!("{what}, {}", test.value().1), values.into_iter().chain(ratios).collect())
+    });
+    let beside = others.map(|other| format!("nat64 / {}", other.name()));
+    let header: Vec<&str> =
+        std::iter::once("").chain(Way::ALL.map(Way::name)).chain(beside.iter().map(String::as_str)).collect();
+    let how = "TCP in frames of 1024, UDP and round trips without any offload, so that each packet is by itself. Some \
+               datagrams of UDP are answered: the rest are packets of a known connection.";
+    Section {
+        title: "NAT64",
+        about: "host – gateway – server: the gateway is `sidestep up` with its default firewall, and with none where it \
+                is `stateless`. Frames are as large at the host in both IP versions.",
+        statements: Vec::new(),
+        plots: Vec::new(),
+        tables: table("NAT64 beside forwarding and masquerading", how, &header, rows).into_iter().collect(),
     }
 }
 

@@ -1,6 +1,6 @@
-//! What is measured: the parts of the paper's plan, what each compares, and the tests that it makes of them.
+//! What is measured: the parts of the plan, what each compares, and the tests that it makes of them.
 
-use super::rules::COUNTS;
+use super::rules::{COUNTS, MIXED_COUNTS, Mix, RuleSet};
 use super::test::{FRAMES, Family, Test, WINDOWS};
 
 /// Who is a router without Sidestep.
@@ -15,16 +15,20 @@ pub(crate) enum Part {
     T2,
     /// IPv6-in-IPv4 tunnel.
     T3,
+    /// NAT64, which is not in the paper.
+    Nat64,
 }
 
 impl Part {
-    pub(super) const ALL: [Self; 3] = [Self::T1, Self::T2, Self::T3];
+    /// The paper's.
+    pub(super) const PAPER: [Self; 3] = [Self::T1, Self::T2, Self::T3];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::T1 => "t1",
             Self::T2 => "t2",
             Self::T3 => "t3",
+            Self::Nat64 => "nat64",
         }
     }
 
@@ -37,10 +41,22 @@ impl Part {
                 .collect(),
             Self::T2 => {
                 let counts: &[u32] = if quick { &[0, 1_000] } else { &COUNTS };
-                let of = |count: &u32| List::ALL.map(|list| Subject::Rules(list, *count));
-                counts.iter().flat_map(of).collect()
+                let of = |rules: RuleSet| List::ALL.map(|list| Subject::Rules(list, rules));
+                let mut subjects: Vec<Subject> =
+                    counts.iter().copied().map(RuleSet::from).flat_map(of).collect();
+                let mixed: &[u32] = if quick { &[1_000] } else { &MIXED_COUNTS };
+                for count in mixed.iter().copied() {
+                    subjects.extend(of(RuleSet { mix: Mix::Mixed, count }));
+                    // Lists are walked to their end in any case.
+                    subjects.push(Subject::Rules(List::Sidestep, RuleSet { mix: Mix::Beside, count }));
+                }
+                subjects
             }
             Self::T3 => Tunnel::ALL.map(Subject::Tunnel).into(),
+            Self::Nat64 => [true, false]
+                .into_iter()
+                .flat_map(|offloads| Way::ALL.map(|way| Subject::Translation(Translation { way, offloads })))
+                .collect(),
         }
     }
 
@@ -61,6 +77,13 @@ impl Part {
                 if !quick {
                     tests.push(Test::Tcp);
                 }
+                tests
+            }
+            (Self::Nat64, Subject::Translation(Translation { offloads: true, .. })) => vec![Test::Tcp],
+            (Self::Nat64, _) => {
+                let mut tests = vec![Test::Segments(1_024)];
+                tests.extend(few.map(Test::Packets));
+                tests.extend([Test::Echo(1_024), Test::Connect]);
                 tests
             }
             (Self::T1 | Self::T3, _) => {
@@ -90,9 +113,11 @@ impl Part {
 pub(super) enum Subject {
     Router(Router),
     /// So many rules.
-    Rules(List, u32),
+    Rules(List, RuleSet),
     /// A way between two gateways.
     Tunnel(Tunnel),
+    /// What becomes of addresses between a host and a server.
+    Translation(Translation),
 }
 
 /// A router, and how it gets packets.
@@ -160,6 +185,40 @@ impl Tunnel {
     }
 }
 
+/// What NAT64 is compared with, and how it gets packets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Translation {
+    pub(super) way: Way,
+    /// As [`Router::offloads`].
+    pub(super) offloads: bool,
+}
+
+/// What our gateway makes of addresses, with its firewall as it is by default but for the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// IPv6 is forwarded, with no firewall and no connection tracking.
+    Stateless,
+    /// IPv6 is forwarded.
+    Forwarded,
+    /// IPv4 leaves with the uplink's address.
+    Masqueraded,
+    /// IPv6 reaches a server of IPv4: `[nat64]`.
+    Nat64,
+}
+
+impl Way {
+    pub(super) const ALL: [Self; 4] = [Self::Stateless, Self::Forwarded, Self::Masqueraded, Self::Nat64];
+
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Stateless => "stateless",
+            Self::Forwarded => "forwarded",
+            Self::Masqueraded => "masqueraded",
+            Self::Nat64 => "nat64",
+        }
+    }
+}
+
 impl Subject {
     /// Its name, unique within its part.
     pub(super) fn name(self) -> String {
@@ -168,8 +227,11 @@ impl Subject {
                 let packets = if offloads { "offloads" } else { "single" };
                 if by_hand { format!("{BY_HAND}-{packets}") } else { packets.to_owned() }
             }
-            Self::Rules(list, count) => format!("{}-{count}", list.name()),
+            Self::Rules(list, rules) => format!("{}-{}", list.name(), rules.name()),
             Self::Tunnel(tunnel) => tunnel.name().to_owned(),
+            Self::Translation(Translation { way, offloads }) => {
+                format!("{}-{}", way.name(), if offloads { "offloads" } else { "single" })
+            }
         }
     }
 
@@ -180,17 +242,29 @@ impl Subject {
             Self::Router(_) => List::Sidestep.name(),
             Self::Rules(list, _) => list.name(),
             Self::Tunnel(tunnel) => tunnel.name(),
+            Self::Translation(Translation { way, .. }) => way.name(),
         }
     }
 
-    /// A tunnel carries IPv6 only.
-    pub(super) const fn has_ipv4(self) -> bool {
-        !matches!(self, Self::Tunnel(_))
+    /// Whether interfaces are as they come; otherwise each packet is by itself.
+    pub(super) const fn has_offloads(self) -> bool {
+        match self {
+            Self::Router(Router { offloads, .. }) | Self::Translation(Translation { offloads, .. }) => {
+                offloads
+            }
+            Self::Rules(..) => false,
+            Self::Tunnel(_) => true,
+        }
     }
 
     /// The IP versions of its tests.
     pub(super) const fn families(self) -> &'static [Family] {
-        if self.has_ipv4() { &[Family::Ipv6, Family::Ipv4] } else { &[Family::Ipv6] }
+        match self {
+            Self::Router(_) | Self::Rules(..) => &[Family::Ipv6, Family::Ipv4],
+            Self::Translation(Translation { way: Way::Masqueraded, .. }) => &[Family::Ipv4],
+            // A tunnel carries IPv6 only.
+            Self::Tunnel(_) | Self::Translation(_) => &[Family::Ipv6],
+        }
     }
 }
 
@@ -201,7 +275,7 @@ mod tests {
 
     #[test]
     fn names_are_unique_and_so_are_tests() {
-        for part in Part::ALL {
+        for part in Part::PAPER.into_iter().chain([Part::Nat64]) {
             for quick in [false, true] {
                 let subjects = part.subjects(quick);
                 let names: BTreeSet<String> = subjects.iter().map(|subject| subject.name()).collect();
@@ -217,7 +291,7 @@ mod tests {
 
     #[test]
     fn what_a_quick_run_measures_a_usual_one_does_too() {
-        for part in Part::ALL {
+        for part in Part::PAPER.into_iter().chain([Part::Nat64]) {
             for subject in part.subjects(true) {
                 assert!(part.subjects(false).contains(&subject));
                 let usual = part.tests(subject, false);

@@ -1,0 +1,279 @@
+//! Short queues at the uplinks: CAKE at an uplink's interface for what is sent, and at a device of the kind `ifb` for what
+//! is received. All of it stays when the gateway is killed, as packets are to be shaped then, too; the next run takes it
+//! over or takes it back.
+//!
+//! What comes through a transition tunnel leaves the uplink's interface before it could be redirected there, as an inner
+//! packet. So the tunnel's device is redirected to the same `ifb`: both share the line.
+
+use std::collections::BTreeMap;
+
+use control::router_status::{Bandwidth as Status, Shaped as Side};
+use linux::bpf::attach::{Direction, Filter};
+use linux::netlink::{Cake, Framing, Link, Netlink, Root};
+use linux::undo::{Journal, Step};
+use router::site::{Bandwidth, Overhead, Site, Uplink};
+use tracing::warn;
+
+use crate::kernel::index_of;
+
+/// The longest name of an interface.
+const LONGEST: usize = 15;
+
+/// What was set up for short queues.
+#[derive(Default)]
+pub(crate) struct Shaping {
+    done: Vec<Step>,
+    /// What CAKE does at each interface; not known of what an earlier run has left.
+    cakes: BTreeMap<u32, Cake>,
+}
+
+/// Whether a step is one of these.
+pub(crate) fn is_shaping(step: &Step) -> bool {
+    matches!(step, Step::Cake { .. } | Step::Ifb { .. } | Step::Redirect { .. })
+}
+
+/// The device by which goes what an interface receives: `ifb4eth0`, as other programs name it.
+fn device_of(interface: &str) -> String {
+    let mut name = format!("ifb4{interface}");
+    let end = (0..=LONGEST).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+    name.truncate(end);
+    name
+}
+
+impl Shaping {
+    /// Takes over what an earlier run has left.
+    pub(crate) fn left(steps: &[Step]) -> Self {
+        Shaping {
+            done: steps.iter().filter(|step| is_shaping(step)).cloned().collect(),
+            cakes: BTreeMap::new(),
+        }
+    }
+
+    /// Has it there as it should be now, also what somebody has taken away. Returns what cannot be had, and what mends it.
+    pub(crate) fn follow(
+        &mut self,
+        site: &Site,
+        links: &[Link],
+        netlink: &mut Netlink,
+        journal: &mut Journal,
+    ) -> Vec<String> {
+        let (mut wanted, mut problems) = (Vec::new(), Vec::new());
+        for uplink in &site.uplinks {
+            let Some(bandwidth) = uplink.bandwidth else { continue };
+            // Without the interface there is nothing to shape.
+            let Some(index) = index_of(links, &uplink.interface) else { continue };
+            let mut kernel = Shaper { shaping: self, netlink, journal, wanted: &mut wanted };
+            if let Some(rate) = bandwidth.up {
+                let cake = cake(uplink, bandwidth, rate, Direction::Egress);
+                let result = kernel.shape(index, &uplink.interface, &cake);
+                problems.extend(
+                    result
+                        .err()
+                        .map(|why| format!("uplink {}: what is sent is not shaped: {why}", uplink.name)),
+                );
+            }
+            if let Some(rate) = bandwidth.down {
+                let cake = cake(uplink, bandwidth, rate, Direction::Ingress);
+                let tunnels = site.uplinks.iter().filter(|other| {
+                    other.tunnel.as_ref().is_some_and(|tunnel| tunnel.over == uplink.interface)
+                });
+                let tunnels = tunnels.filter_map(|other| index_of(links, &other.interface));
+                let received: Vec<_> = [index].into_iter().chain(tunnels).collect();
+                let result = kernel.shape_received(&received, &uplink.interface, &cake, links);
+                problems.extend(
+                    result
+                        .err()
+                        .map(|why| format!("uplink {}: what is received is not shaped: {why}", uplink.name)),
+                );
+            }
+        }
+        // The newest first: what is redirected to a device that is gone is lost.
+        for step in self.done.clone().iter().rev().filter(|step| !wanted.contains(step)) {
+            match journal.undo_step(netlink, step) {
+                Ok(()) => self.done.retain(|done| done != step),
+                Err(error) => problems.push(error.to_string()),
+            }
+            if let Step::Cake { index } = step {
+                self.cakes.remove(index);
+            }
+        }
+        problems
+    }
+
+    /// What becomes of an uplink's packets now; none where its bandwidth is not given.
+    pub(crate) fn status(&self, uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> Option<Status> {
+        let Bandwidth { down, up, .. } = uplink.bandwidth?;
+        let sent = index_of(links, &uplink.interface);
+        let name = device_of(&uplink.interface);
+        let received = netlink.ifb(&name).ok().flatten();
+        let is_redirected = |to: u32| {
+            self.done.iter().any(|step| matches!(step, Step::Redirect { to: other, .. } if *other == to))
+        };
+        let received = received.filter(|index| is_redirected(*index));
+        let mut side = |wanted: Option<u64>, index: Option<u32>| {
+            let root = index.and_then(|index| netlink.root(index).ok());
+            let shaped = match root {
+                Some(Root::Ours(shaped)) => Some(shaped),
+                _ => None,
+            };
+            wanted.map(|rate_bits| Side {
+                rate_bits,
+                rate_in_force_bits: shaped.map(|shaped| shaped.rate),
+                sent_packets: shaped.map_or(0, |shaped| shaped.sent_packets),
+                sent_bytes: shaped.map_or(0, |shaped| shaped.sent_bytes),
+                dropped_packets: shaped.map_or(0, |shaped| shaped.dropped),
+                marked_packets: shaped.map_or(0, |shaped| shaped.marked),
+                backlog_bytes: shaped.map_or(0, |shaped| shaped.backlog),
+                peak_delay_ms: shaped.map_or(0.0, |shaped| shaped.peak_delay_us as f64 / 1e3),
+            })
+        };
+        Some(Status { down: side(down, received), up: side(up, sent) })
+    }
+}
+
+fn cake(uplink: &Uplink, bandwidth: Bandwidth, rate: u64, direction: Direction) -> Cake {
+    let frame = |overhead, least, cells| Some(Framing { overhead, least, cells });
+    // Those of tc-cake(8); with PPPoE in a VLAN, and for ADSL, those that OpenWrt recommends.
+    let framing = match bandwidth.overhead {
+        Overhead::Ethernet => frame(38, 84, false),
+        Overhead::Docsis => frame(18, 64, false),
+        Overhead::Ptm => frame(34, 68, false),
+        Overhead::Atm => frame(44, 0, true),
+        Overhead::None => None,
+    };
+    Cake { rate, direction, nat: uplink.masquerade, framing }
+}
+
+/// What it takes to have something there.
+struct Shaper<'a> {
+    shaping: &'a mut Shaping,
+    netlink: &'a mut Netlink,
+    journal: &'a mut Journal,
+    wanted: &'a mut Vec<Step>,
+}
+
+impl Shaper<'_> {
+    /// Has CAKE at an interface.
+    fn shape(&mut self, index: u32, interface: &str, cake: &Cake) -> Result<(), String> {
+        let root = self.netlink.root(index).map_err(|error| error.to_string())?;
+        let is_as_wanted = match &root {
+            Root::Ours(shaped) => {
+                shaped.rate / 8 == cake.rate / 8 && self.shaping.cakes.get(&index) == Some(cake)
+            }
+            Root::Others(kind) => {
+                return Err(format!(
+                    "{interface} has the queueing discipline {kind}, which somebody has chosen: \
+                     `tc qdisc del dev {interface} root` gives it up"
+                ));
+            }
+            Root::Default => false,
+        };
+        let step = Step::Cake { index };
+        if !is_as_wanted {
+            if root == Root::Default && self.shaping.cakes.contains_key(&index) {
+                warn!("CAKE at {interface} had disappeared and is put back");
+            }
+            self.journal.shape(self.netlink, index, cake).map_err(|error| {
+                explained(
+                    &error,
+                    "the kernel has no CAKE: it needs the module sch_cake (OpenWrt: kmod-sched-cake)",
+                )
+            })?;
+            self.shaping.cakes.insert(index, *cake);
+        }
+        self.keep(step);
+        Ok(())
+    }
+
+    /// Has what these interfaces receive go by one CAKE. Nothing is redirected to where there is none.
+    fn shape_received(
+        &mut self,
+        received: &[u32],
+        interface: &str,
+        cake: &Cake,
+        links: &[Link],
+    ) -> Result<(), String> {
+        let name = device_of(interface);
+        let to = self.device(&name, links)?;
+        // Also without CAKE, which is tried again: a device that came and went each time would be news each time.
+        self.keep(Step::Ifb { name: name.clone() });
+        self.shape(to, &name, cake)?;
+        for &index in received {
+            self.redirect(index, to)?;
+        }
+        Ok(())
+    }
+
+    /// The device of that name, which is made if need be.
+    fn device(&mut self, name: &str, links: &[Link]) -> Result<u32, String> {
+        let is_ours = self.shaping.done.contains(&Step::Ifb { name: name.to_owned() });
+        let there = self.netlink.ifb(name).map_err(|error| error.to_string())?;
+        if let Some(index) = there.filter(|_| is_ours) {
+            if links.iter().any(|link| link.index == index && !link.up) {
+                // What is redirected to it would be dropped.
+                self.netlink.set_link_up(index, true).map_err(|error| error.to_string())?;
+            }
+            return Ok(index);
+        }
+        if is_ours {
+            warn!("the device {name} had disappeared and is put back");
+        }
+        self.journal.add_ifb(self.netlink, name).map_err(|error| match error.already_exists() {
+            true => format!(
+                "there is an interface {name} that somebody else has made: end the program that shapes already, or \
+                 `ip link del {name}`"
+            ),
+            false => explained(&error, "the kernel has no ifb: it needs the module ifb (OpenWrt: kmod-ifb)"),
+        })?;
+        let made = self.netlink.ifb(name).map_err(|error| error.to_string())?;
+        made.ok_or_else(|| format!("the device {name} is gone again"))
+    }
+
+    fn redirect(&mut self, index: u32, to: u32) -> Result<(), String> {
+        let of_index = |step: &&Step| matches!(step, Step::Redirect { index: other, .. } if *other == index);
+        let before = self.shaping.done.iter().find(of_index).cloned();
+        let step = match before {
+            Some(step @ Step::Redirect { to: other, .. }) if other == to => step,
+            before => {
+                // To a device that is no more.
+                if let Some(step) = before {
+                    self.journal.undo_step(self.netlink, &step).map_err(|error| error.to_string())?;
+                    self.shaping.done.retain(|done| *done != step);
+                }
+                Step::Redirect { index, handle: Filter::new(index, Direction::Ingress).handle, to }
+            }
+        };
+        let Step::Redirect { handle, .. } = step else { return Ok(()) };
+        // Also if it is there: it does nothing then.
+        let lacking = "the kernel cannot redirect it: it needs the modules sch_ingress, cls_matchall and act_mirred \
+                       (OpenWrt: kmod-sched-core)";
+        let redirected = self.journal.add_redirect(self.netlink, index, handle, to);
+        redirected.map_err(|error| explained(&error, lacking))?;
+        self.keep(step);
+        Ok(())
+    }
+
+    fn keep(&mut self, step: Step) {
+        if !self.shaping.done.contains(&step) {
+            self.shaping.done.push(step.clone());
+        }
+        self.wanted.push(step);
+    }
+}
+
+/// An error, in other words where the kernel lacks something.
+fn explained(error: &linux::Error, lacking: &str) -> String {
+    if error.is_unknown_kind() { lacking.to_owned() } else { error.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_has_a_name_that_the_kernel_takes() {
+        assert_eq!(device_of("eth0"), "ifb4eth0");
+        assert_eq!(device_of("enp0s31f6.1234"), "ifb4enp0s31f6.1");
+        assert_eq!(device_of("ééééééé").len(), 14);
+    }
+}
