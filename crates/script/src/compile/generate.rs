@@ -451,8 +451,17 @@ fn turns(random: &mut Random, view: &str, kind: &str, text: &mut String) {
         3 => format!("if i > 2 then return NF_DROP end a = {place}"),
         _ => format!("p:raw(i + {}, 1):set(i & 255)", random.below(50)),
     };
-    let _ = match random.below(6) {
+    let _ = match random.below(7) {
         0 => writeln!(text, "  for i = 0, {few} do {act} end"),
+        // So long that it is compiled once.
+        6 => writeln!(
+            text,
+            "  for i = 0, {few} do
+    {act}
+    for j = i, i + 2 + (a & 1) do if p:get()[j + 14] == {number} then b = b + j break end a = a ~ b end
+    if b == 7 then a = a + p:get()[20 + i] elseif a > b then b = b + 1 end
+  end"
+        ),
         1 => writeln!(text, "  for i = {few}, {} do {act} end", random.below(10)),
         2 => writeln!(text, "  for i = {few}, 0, {} do {act} end", random.pick(&["-1", "-2"])),
         3 => writeln!(

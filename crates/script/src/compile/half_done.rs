@@ -11,14 +11,10 @@ use crate::vm::Verdict;
 /// Where a program may fail at a packet that it has changed.
 pub(super) fn refusals(program: &Program) -> Vec<Refusal> {
     let given = arguments(program);
-    // The line of the first change, for each block. What leads to a block comes before it.
-    let mut changed: Vec<Option<u32>> = vec![None; program.blocks.len()];
+    let changed = changed(program);
     let mut refusals = Vec::new();
     for (number, block) in program.blocks.iter().enumerate() {
-        let Some(end) = &block.end else { continue };
-        let mut own = block.code.iter().filter(|instruction| instruction.action.changes_packet());
-        let first = own.next().map(|instruction| instruction.line);
-        let Some(before) = changed[number].or(first) else { continue };
+        let (Some(end), Some(before)) = (&block.end, changed[number]) else { continue };
         let failed = match end {
             End::Fail(_, line) => Some((*line, "it may fail here")),
             End::Return(verdict) if !is_verdict(*verdict, &given) => {
@@ -33,13 +29,30 @@ pub(super) fn refusals(program: &Program) -> Vec<Refusal> {
                  and only Lua gives it back as it came"
             ),
         }));
-        for target in end.targets() {
-            changed[target.block.0].get_or_insert(before);
-        }
     }
     refusals.sort();
     refusals.dedup();
     refusals
+}
+
+/// The line of the first change before the end of each block.
+fn changed(program: &Program) -> Vec<Option<u32>> {
+    let mut changed: Vec<Option<u32>> = vec![None; program.blocks.len()];
+    let mut open = true;
+    // Once more for each loop that is within another: what leads to a block comes before it, but for a turn's end.
+    while std::mem::take(&mut open) {
+        for (number, block) in program.blocks.iter().enumerate() {
+            let mut own = block.code.iter().filter(|instruction| instruction.action.changes_packet());
+            let first = own.next().map(|instruction| instruction.line);
+            let Some(before) = changed[number].or(first) else { continue };
+            changed[number] = Some(before);
+            for target in block.end.iter().flat_map(End::targets) {
+                open |= target.block.0 <= number && changed[target.block.0].is_none();
+                changed[target.block.0].get_or_insert(before);
+            }
+        }
+    }
+    changed
 }
 
 /// What the parameters of blocks are given.

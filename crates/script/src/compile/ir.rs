@@ -4,6 +4,7 @@
 //! It knows packets, not Lua: what a script does with views and fields is arithmetic on offsets here, and each way that
 //! Lua would end with an error ends in [`End::Fail`].
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use super::logging::Line;
@@ -354,6 +355,8 @@ pub struct Program {
     pub mirrors: Vec<String>,
     /// Lines of the script at which packets are redirected.
     pub redirects: Vec<u32>,
+    /// Numbers of turns, which the verifier has to know: it follows each.
+    pub counters: BTreeSet<Value>,
     values: u32,
 }
 

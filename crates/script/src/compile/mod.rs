@@ -41,6 +41,8 @@ mod mutated;
 mod punt;
 mod refusal;
 pub mod shared;
+#[cfg(test)]
+mod size;
 mod slot;
 #[cfg(test)]
 mod tagged;

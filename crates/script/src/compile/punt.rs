@@ -72,7 +72,7 @@ fn what_lasts_or_has_an_effect_is_left_to_lua() {
             "'n' lasts",
         ),
         ("last = 1 function other() last = 2 end", "return last", "'last' lasts"),
-        ("", "for i = 1, #p do local x = i end return NF_DROP", "256 turns"),
+        ("", "for i = 1, #p do local x = i end return NF_DROP", "1024 turns"),
         ("", "local x = 1 if p:get()[0] == 1 then x = {} end return x", "a table is made"),
         ("", "local x = 1 if p:get()[0] == 1 then x = p end return x + 1", "an operand"),
         (

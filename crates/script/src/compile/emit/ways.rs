@@ -15,7 +15,10 @@ impl Emitter<'_> {
         match end {
             End::Jump(target) => self.go_on(target, number),
             End::Branch { condition, left, right, then, otherwise } => {
-                self.hidden(R1, *left);
+                match left {
+                    Operand::Value(value) if self.program.counters.contains(value) => self.move_to(R1, *left),
+                    left => self.hidden(R1, *left),
+                }
                 let right = self.second(*right, R2);
                 let [then, otherwise] = [then, otherwise].map(|target| self.destination(target));
                 let (condition, inverted) = jumps(*condition);

@@ -9,7 +9,7 @@ use crate::compile::ir::{Action, Condition, Operand, Operation, Value};
 /// Of larger numbers nothing is known after they were added: sums of smaller ones fit into 64 bits.
 const LARGEST: i64 = 1 << 48;
 /// Of what nothing is known.
-const ANY: Range = (i64::MIN, i64::MAX);
+pub(super) const ANY: Range = (i64::MIN, i64::MAX);
 /// Values of which a state knows more than what they are everywhere.
 const MOST_NARROWED: usize = 64;
 
@@ -86,6 +86,12 @@ impl Lower<'_> {
 
     fn is_behind_link(&self, offset: Operand) -> bool {
         self.bounds(offset).is_some_and(|(least, _)| least >= LINK)
+    }
+
+    /// Whether a mask of the lowest bits leaves a number what it is.
+    pub(super) fn is_within(&self, operand: Operand, mask: i64) -> bool {
+        let (least, most) = self.range(operand);
+        least >= 0 && most <= mask && mask & mask.wrapping_add(1) == 0
     }
 
     /// Whether both are known to be small and not negative.
@@ -277,7 +283,7 @@ fn may_hold(condition: Condition, (low, high): Range, holds: bool, positive: [bo
     }
 }
 
-fn around(one: Range, other: Range) -> Range {
+pub(super) fn around(one: Range, other: Range) -> Range {
     (one.0.min(other.0), one.1.max(other.1))
 }
 

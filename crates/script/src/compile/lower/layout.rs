@@ -5,7 +5,7 @@
 //! which protocol a flow is of; where its ports are. Zeros for what there is not.
 
 use super::view::Absent;
-use super::{Key, Lower, State};
+use super::{Key, Lower, Range, State};
 use crate::compile::ir::{Condition, Operand, Operation};
 use crate::compile::slot::{LAYOUT, Shape, Slot};
 use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
@@ -14,17 +14,23 @@ use wire::{ethernet, ipv4, ipv6, protocol, tcp, udp};
 pub(super) const FLOW: usize = 8;
 const VLAN: [u16; 2] = [0x8100, 0x88a8];
 const MAX_VLAN_TAGS: usize = 2;
-/// Headers of IPv6 that count their length in units of 8 bytes.
-const EXTENSIONS: [u8; 6] = [
-    protocol::HOP_BY_HOP,
-    protocol::ROUTING,
-    protocol::DESTINATION_OPTIONS,
-    protocol::MOBILITY,
-    protocol::HIP,
-    protocol::SHIM6,
-];
-/// Headers that end the chain, and have a checksum.
-const TRANSPORTS: [i64; 3] = [protocol::UDP as i64, protocol::TCP as i64, protocol::ICMPV6 as i64];
+/// Where the parts of the result that are not zero lie, counted from an IP header that is there: from a field's least place
+/// to its greatest. An extension header may move what is behind it by anything.
+const IPV4: [Range; 7] = [(0, 0), (20, 60), (12, 12), (20, 20), (20, 60), (20, FAR), (22, FAR)];
+const IPV6: [Range; 7] = [(0, 0), (0, 0), (8, 8), (24, 40), (40, FAR), (40, FAR), (42, FAR)];
+const FAR: i64 = 1 << 24;
+/// Headers of IPv6 behind which the transport is looked for, as bits: those below 64, and those from 128 on. All of them have
+/// eight octets at least.
+const PASSED: u64 = bit(protocol::HOP_BY_HOP)
+    | bit(protocol::ROUTING)
+    | bit(protocol::DESTINATION_OPTIONS)
+    | bit(protocol::AUTHENTICATION)
+    | bit(protocol::FRAGMENT);
+const PASSED_FROM_128: u64 = bit(protocol::MOBILITY) | bit(protocol::HIP) | bit(protocol::SHIM6);
+
+const fn bit(number: u8) -> u64 {
+    1 << (number % 64)
+}
 
 impl Lower<'_> {
     /// The layout of the packet as it is here.
@@ -62,7 +68,15 @@ impl Lower<'_> {
         ends.extend(none.into_iter().map(|state| laid_out(state, vec![Operand::Constant(0); LAYOUT])));
         self.join(ends);
         let slot = self.state.as_ref().and_then(|state| state.variables.get(&Key::Layout));
-        slot.map_or_else(|| vec![Operand::Constant(0); LAYOUT], |slot| slot.parts.clone())
+        let parts = slot.map_or_else(|| vec![Operand::Constant(0); LAYOUT], |slot| slot.parts.clone());
+        if let Some((network, is_ipv4)) = network {
+            for (part, range) in parts.iter().zip(if is_ipv4 { IPV4 } else { IPV6 }) {
+                if let Operand::Value(value) = part {
+                    self.anchors.insert(*value, (network, range));
+                }
+            }
+        }
+        parts
     }
 
     fn find_layout(&mut self, ends: &mut Vec<State>, none: &mut Absent) {
@@ -93,22 +107,21 @@ impl Lower<'_> {
     fn ipv4_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
         let left = self.calculate(Operation::Subtract, length, network);
         self.leave_if(Condition::Below, left, ipv4::HEADER_LEN as i64, none);
-        let first = self.load(network, 1);
-        let version = self.calculate(Operation::ShiftRight, first, 4);
+        let first = self.load(network, 8);
+        let version = self.calculate(Operation::ShiftRight, first, 60);
         self.leave_if(Condition::NotEqual, version, 4, none);
-        let words = self.calculate(Operation::And, first, 15);
+        let words = self.part(first, 56, 0xf);
         let header = self.calculate(Operation::Multiply, words, 4);
         self.leave_if(Condition::Below, header, ipv4::HEADER_LEN as i64, none);
         self.leave_if(Condition::Below, left, header, none);
-        let said = self.word(network, 2);
+        let said = self.part(first, 32, 0xffff);
         let total = self.select(Condition::Below, said, header, [header, said]);
         // Zero in GSO packets that are larger than the field can say.
         let total = self.select(Condition::Equal, said, 0, [left, total]);
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
         let start = self.calculate(Operation::Add, network, header);
-        let fragment = self.word(network, 6);
-        let offset = self.calculate(Operation::And, fragment, 0x1fff);
+        let offset = self.calculate(Operation::And, first, 0x1fff);
         let number_at = self.calculate(Operation::Add, network, 9);
         let number = self.load(number_at, 1);
         let [from, to] = [12, 20].map(|at| self.calculate(Operation::Add, network, at));
@@ -122,16 +135,15 @@ impl Lower<'_> {
     fn ipv6_layout(&mut self, network: Operand, length: Operand, ends: &mut Vec<State>, none: &mut Absent) {
         let left = self.calculate(Operation::Subtract, length, network);
         self.leave_if(Condition::Below, left, ipv6::HEADER_LEN as i64, none);
-        let first = self.load(network, 1);
-        let version = self.calculate(Operation::ShiftRight, first, 4);
+        let words = self.load(network, 8);
+        let version = self.calculate(Operation::ShiftRight, words, 60);
         self.leave_if(Condition::NotEqual, version, 6, none);
-        let payload = self.word(network, 4);
+        let payload = self.part(words, 16, 0xffff);
         let total = self.calculate(Operation::Add, payload, ipv6::HEADER_LEN as i64);
         let total = self.select(Condition::Equal, payload, 0, [left, total]);
         let total = self.select(Condition::Below, left, total, [left, total]);
         let end = self.calculate(Operation::Add, network, total);
-        let next_at = self.calculate(Operation::Add, network, 6);
-        let first = self.load(next_at, 1);
+        let first = self.part(words, 8, 0xff);
         let from = self.calculate(Operation::Add, network, 8);
         let without = without_transport([0.into(); 2], from, first);
         let mut none = Vec::new();
@@ -141,62 +153,18 @@ impl Lower<'_> {
         let mut segments = Operand::Constant(0);
         let keys = [(); 3].map(|()| self.temporary());
         let mut found = Vec::new();
-        for _ in 0..=ipv6::MAX_EXTENSION_HEADERS {
+        for level in 0..=ipv6::MAX_EXTENSION_HEADERS {
             // Mostly there is no extension header.
-            let (transport, others) = self.any(next, &TRANSPORTS);
-            self.state = transport;
-            for (key, value) in keys.iter().zip([next, at, segments]) {
-                self.set(key.clone(), Slot::integer(value));
-            }
-            found.extend(self.state.take());
+            let is_passed = self.is_passed(next);
+            let (passed, others) = self.branch(Condition::NotEqual, is_passed, 0.into());
             self.state = others;
-            let left = self.calculate(Operation::Subtract, end, at);
-            let mut passed = Vec::new();
-            for (numbers, add, unit) in
-                [(&EXTENSIONS[..], 1, 8), (&[protocol::AUTHENTICATION], 2, 4), (&[protocol::FRAGMENT], 0, 8)]
-            {
-                let numbers: Vec<_> = numbers.iter().map(|number| i64::from(*number)).collect();
-                let (this, others) = self.any(next, &numbers);
-                self.state = this;
-                let mut size = Operand::Constant(8);
-                if add > 0 {
-                    self.leave_if(Condition::Below, left, 2, &mut none);
-                    let units_at = self.calculate(Operation::Add, at, 1);
-                    let units = self.load(units_at, 1);
-                    let units = self.calculate(Operation::Add, units, add);
-                    size = self.calculate(Operation::Multiply, units, unit);
-                }
-                self.leave_if(Condition::Below, left, size, &mut none);
-                let mut more = segments;
-                if add == 0 {
-                    // What follows a later fragment is the middle of something.
-                    let field = self.word(at, 2);
-                    let offset = self.calculate(Operation::And, field, !7);
-                    self.leave_if(Condition::NotEqual, offset, 0, &mut none);
-                } else if add == 1 {
-                    let place = self.calculate(Operation::Add, at, 3);
-                    let here = self.load(place, 1);
-                    let routing = self.compare(Condition::Equal, next, i64::from(protocol::ROUTING));
-                    let here = self.calculate(Operation::Multiply, here, routing);
-                    more = self.calculate(Operation::Or, segments, here);
-                }
-                let then = self.load(at, 1);
-                let behind = self.calculate(Operation::Add, at, size);
-                for (key, value) in keys.iter().zip([then, behind, more]) {
-                    self.set(key.clone(), Slot::integer(value));
-                }
-                passed.extend(self.state.take());
-                self.state = others;
-            }
-            for (key, value) in keys.iter().zip([next, at, segments]) {
-                self.set(key.clone(), Slot::integer(value));
-            }
+            self.set_all(&keys, [next, at, segments]);
             found.extend(self.state.take());
-            self.join(passed);
-            if self.state.is_none() {
+            self.state = passed;
+            if level == ipv6::MAX_EXTENSION_HEADERS || self.state.is_none() {
                 break;
             }
-            [next, at, segments] = keys.each_ref().map(|key| self.take(key).parts[0]);
+            [next, at, segments] = self.behind_extension([next, at, segments], end, &mut none);
         }
         none.extend(self.state.take());
         ends.extend(none.into_iter().map(|state| laid_out(state, without.clone())));
@@ -209,6 +177,57 @@ impl Lower<'_> {
         let both = self.select(Condition::Equal, segments, 0, [40.into(), 24.into()]);
         let to = self.calculate(Operation::Add, network, both);
         self.transport(without, [from, to], next, [at, end], protocol::ICMPV6, ends);
+    }
+
+    /// 1 if this number of a next header is one of those that are passed.
+    fn is_passed(&mut self, next: Operand) -> Operand {
+        let place = self.calculate(Operation::And, next, 63);
+        let part = self.calculate(Operation::ShiftRight, next, 6);
+        let low = self.calculate(Operation::ShiftRight, PASSED.cast_signed(), place);
+        let is_low = self.compare(Condition::Equal, part, 0);
+        let low = self.calculate(Operation::And, low, is_low);
+        let high = self.calculate(Operation::ShiftRight, PASSED_FROM_128.cast_signed(), place);
+        let is_high = self.compare(Condition::Equal, part, 2);
+        let high = self.calculate(Operation::And, high, is_high);
+        self.calculate(Operation::Or, low, high)
+    }
+
+    /// What comes behind an extension header that is passed, where that is, and whether segments of a route are left.
+    fn behind_extension(
+        &mut self,
+        [next, at, segments]: [Operand; 3],
+        end: Operand,
+        none: &mut Absent,
+    ) -> [Operand; 3] {
+        let left = self.calculate(Operation::Subtract, end, at);
+        self.leave_if(Condition::Below, left, 8, none);
+        let first = self.load(at, 4);
+        let is_fragment = self.compare(Condition::Equal, next, i64::from(protocol::FRAGMENT));
+        // What follows a later fragment is the middle of something.
+        let offset = self.calculate(Operation::And, first, 0xfff8);
+        let later = self.calculate(Operation::Multiply, offset, is_fragment);
+        self.leave_if(Condition::NotEqual, later, 0, none);
+        let units = self.part(first, 16, 0xff);
+        let more = self.calculate(Operation::Add, units, 1);
+        let size = self.calculate(Operation::Multiply, more, 8);
+        let more = self.calculate(Operation::Add, units, 2);
+        let short = self.calculate(Operation::Multiply, more, 4);
+        let size = self.select(Condition::Equal, next, i64::from(protocol::AUTHENTICATION), [short, size]);
+        let size = self.select(Condition::NotEqual, is_fragment, 0, [8.into(), size]);
+        self.leave_if(Condition::Below, left, size, none);
+        let routing = self.compare(Condition::Equal, next, i64::from(protocol::ROUTING));
+        let here = self.calculate(Operation::And, first, 0xff);
+        let here = self.calculate(Operation::Multiply, here, routing);
+        let segments = self.calculate(Operation::Or, segments, here);
+        let then = self.calculate(Operation::ShiftRight, first, 24);
+        let behind = self.calculate(Operation::Add, at, size);
+        [then, behind, segments]
+    }
+
+    /// Bits of a number.
+    fn part(&mut self, number: Operand, behind: i64, mask: i64) -> Operand {
+        let shifted = self.calculate(Operation::ShiftRight, number, behind);
+        self.calculate(Operation::And, shifted, mask)
     }
 
     /// The transport checksum, if there is one; what there is `without` it.

@@ -58,17 +58,49 @@ impl Lower<'_> {
         }
         // Both are small, so nothing is lost modulo 2^64.
         self.bounds(left).and(self.bounds(right))?;
-        let (left, right) = (self.linear(left), self.linear(right));
-        let (more, less) = apart(&left.terms, &right.terms);
+        let own = self.distance_of(&self.linear(left), &self.linear(right), (0, 0));
+        let (Some((left, more)), Some((right, less))) = (self.anchored(left), self.anchored(right)) else {
+            return own;
+        };
+        let anchored = self.distance_of(&left, &right, (more.0 - less.1, more.1 - less.0));
+        match (own, anchored) {
+            (Some(own), Some(other)) => Some((own.0.max(other.0), own.1.min(other.1))),
+            (own, other) => own.or(other),
+        }
+    }
+
+    /// The same of sums, of which the first has so much more.
+    fn distance_of(&self, left: &Linear, right: &Linear, more: Range) -> Option<Range> {
         let constant = left.constant.checked_sub(right.constant)?;
+        let (left, right) = apart(&left.terms, &right.terms);
         let sum = |values: Vec<Value>| {
             values.into_iter().try_fold((0_i64, 0_i64), |(low, high), value| {
                 let (least, most) = self.bounds(value.into())?;
                 Some((low + least, high + most))
             })
         };
-        let ((low, high), (least, most)) = (sum(more)?, sum(less)?);
-        Some((constant.checked_add(low - most)?, constant.checked_add(high - least)?))
+        let ((low, high), (least, most)) = (sum(left)?, sum(right)?);
+        let [low, high] = [low - most + more.0, high - least + more.1];
+        Some((constant.checked_add(low)?, constant.checked_add(high)?))
+    }
+
+    /// A sum with those numbers for its terms that these are so much more than, where they are not zero.
+    fn anchored(&self, operand: Operand) -> Option<(Linear, Range)> {
+        let Linear { terms, mut constant } = self.linear(operand);
+        let (mut all, mut more) = (Vec::new(), (0, 0));
+        for term in terms {
+            match self.anchors.get(&term) {
+                Some((base, (low, high))) if self.range(term.into()).0 > 0 => {
+                    let base = self.linear(*base);
+                    all.extend(base.terms);
+                    constant = constant.checked_add(base.constant)?;
+                    more = (more.0 + low, more.1 + high);
+                }
+                _ => all.push(term),
+            }
+        }
+        all.sort_unstable();
+        Some((Linear { terms: all, constant }, more))
     }
 }
 

@@ -18,6 +18,7 @@ mod punt;
 mod redirect;
 mod repeat;
 mod resize;
+mod roll;
 mod statement;
 mod stream;
 mod table;
@@ -83,10 +84,12 @@ pub(super) fn lower(
         entering: false,
         link: if *attach_type == AttachType::Xdp { Link::Tagged } else { Link::There },
         ranges: HashMap::new(),
+        anchors: HashMap::new(),
         sums: HashMap::new(),
         comparisons: HashMap::new(),
         tags: Vec::new(),
         refusals: Vec::new(),
+        loops: Vec::new(),
         may_capture: matches!(attach_type, AttachType::Interface { .. }),
         may_mirror: *attach_type == AttachType::Interface { has_link: true },
         punts: may_punt.then(Vec::new),
@@ -172,7 +175,7 @@ struct State {
 }
 
 /// What a list of expressions gives, of which the last may be a call.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Results {
     /// As many as there are at most; those that there are not are nil.
     values: Vec<Slot>,
@@ -187,6 +190,7 @@ impl From<Slot> for Results {
 }
 
 /// A function that we are in.
+#[derive(Clone)]
 struct Inlined {
     function: FunctionId,
     /// Where it has returned, with its results in temporaries.
@@ -195,6 +199,7 @@ struct Inlined {
     breaks: Vec<Vec<State>>,
 }
 
+#[derive(Clone)]
 struct Lower<'a> {
     chunk: &'a Chunk,
     top: &'a dyn TopLevel,
@@ -213,6 +218,8 @@ struct Lower<'a> {
     link: Link,
     /// What is known of numbers wherever they are.
     ranges: HashMap<Value, Range>,
+    /// Numbers that are zero, or so much more than another.
+    anchors: HashMap<Value, (Operand, Range)>,
     /// Numbers that are sums.
     sums: HashMap<Value, Linear>,
     /// Numbers that say whether a condition holds.
@@ -224,6 +231,8 @@ struct Lower<'a> {
     may_capture: bool,
     /// Whether a copy can be sent there.
     may_mirror: bool,
+    /// Blocks of loops that are compiled once, and how many turns each takes at most.
+    loops: Vec<(std::ops::Range<usize>, i64)>,
     /// Where packets are punted, and why; None: nowhere, what cannot be compiled is refused.
     punts: Option<Vec<Refusal>>,
     /// What is read of the top level, and whether that is a table.
@@ -321,6 +330,11 @@ impl Lower<'_> {
             Action::Calculate(Operation::And | Operation::Multiply, _, Operand::Constant(0)) => {
                 return 0.into();
             }
+            Action::Calculate(Operation::And, operand, Operand::Constant(mask))
+                if self.is_within(operand, mask) =>
+            {
+                return operand;
+            }
             Action::Compare(condition, Operand::Constant(left), Operand::Constant(right)) => {
                 return i64::from(holds(condition, left, right)).into();
             }
@@ -375,6 +389,12 @@ impl Lower<'_> {
             return i64::from(possible[0]).into();
         }
         let result = match condition {
+            // Of two bits that are the same, none is left.
+            Condition::Equal | Condition::NotEqual if self.are_small(left, right) => {
+                let differing = self.calculate(Operation::Xor, left, right);
+                let sign = self.sign(differing, 1.into());
+                self.calculate(Operation::Xor, sign, i64::from(condition == Condition::NotEqual))
+            }
             // The sign of the difference says it.
             Condition::Below | Condition::Less if self.are_small(left, right) => self.sign(left, right),
             Condition::LessOrEqual if self.are_small(left, right) => {

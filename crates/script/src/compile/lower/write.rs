@@ -39,13 +39,13 @@ impl Lower<'_> {
         let follows = self.temporary();
         self.set(follows.clone(), Slot::integer(0));
         let header_field = self.calculate(Operation::Add, header_from, 10);
-        self.unless_over(header_field, [at, end], |lower| {
+        self.unless_over([header_from, header_field], [at, end], |lower| {
             lower.differing(&places, [header_from, header_to], |lower, difference| {
                 lower.emit(Action::HeaderChecksum { offset: header_field, difference });
             });
         });
         self.line = line;
-        self.unless_over(field, [at, end], |lower| {
+        self.unless_over([field; 2], [at, end], |lower| {
             for (range, pseudo) in [([pseudo_from, pseudo_to], 1), ([body_from, body_to], 0)] {
                 lower.differing(&places, range, |lower, difference| {
                     lower.emit(Action::TransportChecksum {
@@ -106,11 +106,15 @@ impl Lower<'_> {
         least >= 0 && most <= LINK - length
     }
 
-    /// Does something unless the checksum there is itself written, or there is none.
-    fn unless_over(&mut self, field: Operand, [at, end]: [Operand; 2], act: impl FnOnce(&mut Self)) {
-        // In the packet no checksum has an offset below that of the network header.
+    /// Does something unless the checksum there is itself written, or there is none, if `known` is zero.
+    fn unless_over(
+        &mut self,
+        [known, field]: [Operand; 2],
+        [at, end]: [Operand; 2],
+        act: impl FnOnce(&mut Self),
+    ) {
         let mut without = Vec::new();
-        self.leave_if(Condition::Below, field, 14, &mut without);
+        self.leave_if(Condition::Equal, known, 0, &mut without);
         let before = self.compare(Condition::LessOrEqual, end, field);
         let behind = self.calculate(Operation::Add, field, 2);
         let behind = self.compare(Condition::LessOrEqual, behind, at);
@@ -133,6 +137,16 @@ impl Lower<'_> {
         let (mut same, keys) = (Vec::new(), [self.temporary(), self.temporary()]);
         let (first, (last, _, piece)) = (places[0].0, places[places.len() - 1]);
         let end = self.calculate(Operation::Add, last, i64::from(piece.bytes));
+        if let Operand::Value(value) = to
+            && self.anchors.contains_key(&value)
+        {
+            // Where it is there, more is known of it; and it begins nowhere only if it ends nowhere.
+            self.leave_if(Condition::Equal, to, 0, &mut same);
+            let (least, most) = self.range(from);
+            if let Some(state) = &mut self.state {
+                state.narrow(from, (least.max(1), most));
+            }
+        }
         self.leave_if(Condition::LessOrEqual, to, first, &mut same);
         self.leave_if(Condition::LessOrEqual, end, from, &mut same);
         // Mostly all of it is in the range; otherwise, masks take what is not.
@@ -175,7 +189,10 @@ impl Lower<'_> {
             let [old, new] = [old, new].map(|sum| self.folded(sum));
             self.leave_if(Condition::Equal, old, new, &mut same);
             // At an odd offset each byte stands for the other half of a word.
-            let distance = self.calculate(Operation::Subtract, first, from);
+            let distance = match self.distance(first, from) {
+                Some((least, most)) if least == most => least.into(),
+                _ => self.calculate(Operation::Subtract, first, from),
+            };
             let odd = self.calculate(Operation::And, distance, 1);
             let (odd, even) = self.branch(Condition::NotEqual, odd, 0.into());
             self.state = odd;
@@ -230,10 +247,17 @@ impl Lower<'_> {
 
     /// The same as one word.
     pub(super) fn folded(&mut self, mut sum: Operand) -> Operand {
-        for _ in 0..3 {
+        let (least, mut most) = self.range(sum);
+        if least < 0 {
+            most = i64::MAX;
+        }
+        while most > 0xffff {
             let high = self.calculate(Operation::ShiftRight, sum, 16);
             let low = self.calculate(Operation::And, sum, 0xffff);
             sum = self.calculate(Operation::Add, high, low);
+            // Of two words the sum has no more than one carry, and none with it.
+            most = if most <= 0x1_fffe { 0xffff } else { (most >> 16) + 0xffff };
+            self.within_all(sum, &[(0, most)]);
         }
         sum
     }
