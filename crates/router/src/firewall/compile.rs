@@ -458,10 +458,10 @@ mod tests {
     fn prefixes_of_one_length_are_a_hash_table() {
         let same = script(&[("tcp/22", "2001:db8:1::/64"), ("tcp/23", "2001:db8:2::/64")]);
         assert!(!same.contains("flags interval") && !same.contains("near-"), "{same}");
-        assert!(same.contains("meta l4proto 6 ip6 saddr & ffff:ffff:ffff:ffff:: . th dport vmap"), "{same}");
-        assert!(same.contains("2001:db8:2:: . 23"), "{same}");
+        assert!(same.contains("meta l4proto 6 th dport . ip6 saddr & ffff:ffff:ffff:ffff:: vmap"), "{same}");
+        assert!(same.contains("23 . 2001:db8:2::"), "{same}");
         let ipv4 = script(&[("tcp/22", "192.0.2.0/25"), ("tcp/23", "10.0.0.128/25")]);
-        assert!(ipv4.contains("ip saddr & 255.255.255.128 . th dport vmap"), "{ipv4}");
+        assert!(ipv4.contains("th dport . ip saddr & 255.255.255.128 vmap"), "{ipv4}");
     }
 
     #[test]
@@ -479,11 +479,11 @@ mod tests {
             ["2001:db8:1::/48", "2001:db8:2::/48", "2001:db9::/33", "2001:dba::/33", "2001:dbb::/40"];
         let mixed = script(&sources.map(|source| ("tcp/22", source)));
         assert!(!mixed.contains("flags interval"), "{mixed}");
-        assert!(mixed.contains("ip6 saddr & ffff:ffff:8000:: @near-1-1 jump near-1-1"), "{mixed}");
+        assert!(mixed.contains("ip6 saddr & ffff:ffff:c000:: @near-1-1 jump near-1-1"), "{mixed}");
         assert!(
             mixed.contains("set near-1-1 {\n\t\ttype ipv6_addr\n\t\telements = { 2001:db8::, 2001:db9::,")
         );
-        assert!(mixed.contains("vmap @map-1-1-2"), "{mixed}");
+        assert!(mixed.contains("vmap @map-1-1-3"), "{mixed}");
         let ranges = script(&[
             ("udp/10-19", "2001:db8::1"),
             ("udp/10-19", "2001:db8::2"),
@@ -496,7 +496,7 @@ mod tests {
 
     #[test]
     fn many_lengths_are_intervals_and_what_they_differ_in_most_comes_first() {
-        let sources: Vec<String> = (20..40).map(|length| format!("2001:{length}00::/{length}")).collect();
+        let sources: Vec<String> = (20..40).map(|length| format!("2{length}0::/{length}")).collect();
         let rules: Vec<(&str, &str)> = sources
             .iter()
             .zip(["tcp/1", "udp/1"].into_iter().cycle())
