@@ -30,16 +30,18 @@ pub(super) enum Form {
     Between(u128, u128),
 }
 
+/// What a region has there.
+type Value<'a> = &'a dyn Fn(&Entry) -> (u128, u128);
+
 impl Field {
     /// Those that count in a set, what rules out most packets at the least cost first.
     pub(super) fn of(set: &Set) -> Vec<Self> {
         let shape = &set.shape;
         let mut fields = Vec::new();
-        let mut add =
-            |expression: String, kind, prefixes, is_suffix, value: &dyn Fn(&Entry) -> (u128, u128)| {
-                let values = set.entries().iter().map(value).collect();
-                fields.push(Field { expression, kind, prefixes, values, is_suffix });
-            };
+        let mut add = |expression: String, kind, prefixes, is_suffix, value: Value<'_>| {
+            let values = set.entries().iter().map(value).collect();
+            fields.push(Field { expression, kind, prefixes, values, is_suffix });
+        };
         let is_icmp = matches!(shape.detail, DetailKind::Type | DetailKind::TypeAndCode);
         // nft compares the protocol by itself where a type is looked up.
         if shape.protocol && !is_icmp {
@@ -77,7 +79,7 @@ impl Field {
         };
         let source = |entry: &Entry| bounds(entry.region.source);
         let destination = |entry: &Entry| bounds(entry.region.destination);
-        let addresses: [(_, _, &dyn Fn(&Entry) -> (u128, u128)); 2] =
+        let addresses: [(_, _, Value<'_>); 2] =
             [("saddr", shape.source, &source), ("daddr", shape.destination, &destination)];
         for (name, kind, value) in addresses {
             let field = format!("{version} {name}");
