@@ -19,8 +19,7 @@ use router::site::{Network, Site};
 use router::uplink::UplinkState;
 use wire::dhcpv6::{ALL_SERVERS, SERVER_PORT};
 
-use crate::kernel::index_of;
-use crate::link::BATCH;
+use crate::link::{BATCH, index_of};
 use crate::random::Uuid;
 
 /// Tokens of the sockets, beside those of interfaces and of port mapping.

@@ -20,6 +20,7 @@ use tracing::info;
 use super::transition;
 use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
+use crate::link::index_of;
 use crate::shaping::{Shaping, is_shaping};
 use crate::{nat, nat64, neighbors, settings};
 use config::Firewall;
@@ -506,10 +507,6 @@ fn in_words(route: &PlannedRoute, site: &Site) -> String {
 /// Addresses with a lifetime and those without are not of one kind for the kernel.
 fn is_for_good(lifetimes: (Lifetime, Lifetime)) -> bool {
     lifetimes == (Lifetime::Infinite, Lifetime::Infinite)
-}
-
-pub(super) fn index_of(links: &[Link], name: &str) -> Option<u32> {
-    links.iter().find(|link| link.name == name).map(|link| link.index)
 }
 
 /// None where its interface is not there.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use linux::netlink::Netlink;
+use linux::netlink::{Link, Netlink};
 use wire::ethernet;
 use wire::ndp::{self, Message, RouterAdvertisement};
 
@@ -10,6 +10,11 @@ use wire::ndp::{self, Message, RouterAdvertisement};
 pub(crate) const FRAME: usize = 1_600;
 /// Frames of one socket in a turn.
 pub(crate) const BATCH: usize = 64;
+
+/// The index of the interface of that name.
+pub(super) fn index_of(links: &[Link], name: &str) -> Option<u32> {
+    links.iter().find(|link| link.name == name).map(|link| link.index)
+}
 
 /// The link-local address of an interface, once it can be used.
 pub(super) fn link_local(netlink: &mut Netlink, index: u32) -> Option<Ipv6Addr> {

@@ -26,7 +26,8 @@ use router::site::{Network, Site};
 use serde::{Deserialize, Serialize};
 use tracing::warn;
 
-use crate::kernel::{Kernel, index_of};
+use crate::kernel::Kernel;
+use crate::link::index_of;
 
 /// At least so long is between two transactions.
 const PAUSE: Duration = Duration::from_millis(100);

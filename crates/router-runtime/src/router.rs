@@ -24,11 +24,12 @@ use crate::error::Error;
 use crate::firewall::{explain, refuse_while_pending};
 use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
+use crate::link::index_of;
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
 use crate::traffic;
-use crate::{kernel, nat, nat64, network, transition, uplink};
+use crate::{nat, nat64, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
 const LOOK: Duration = Duration::from_secs(10);
@@ -781,7 +782,7 @@ fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
         if tunnels.contains(&interface) {
             continue;
         }
-        if kernel::index_of(links, interface).is_none() {
+        if index_of(links, interface).is_none() {
             return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
         }
     }

@@ -14,7 +14,7 @@ use linux::undo::{Journal, Step};
 use router::site::{Bandwidth, Overhead, Site, Uplink};
 use tracing::warn;
 
-use crate::kernel::index_of;
+use crate::link::index_of;
 
 /// The longest name of an interface.
 const LONGEST: usize = 15;

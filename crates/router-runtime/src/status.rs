@@ -210,7 +210,7 @@ fn neighbors(router: &mut Router) -> Vec<Neighbor> {
     let mut neighbors = Vec::new();
     for network in &router.networks {
         let interface = &network.network.interface;
-        let index = super::kernel::index_of(&router.links, interface);
+        let index = crate::link::index_of(&router.links, interface);
         let found = index.and_then(|index| router.kernel.netlink.neighbors(index).ok()).unwrap_or_default();
         neighbors.extend(found.into_iter().filter_map(|neighbor| {
             let mac = neighbor.mac.filter(|_| !neighbor.address.is_multicast())?.to_string();
