@@ -109,7 +109,7 @@ fn long_loops_do_what_lua_does() {
         rolled += usize::from(!compiled.intermediate().counters.is_empty());
         let loaded = may_load.then(|| InKernel::load(&compiled).unwrap_or_else(|error| panic!("{error}\n{body}")));
         let mut machine = Machine::new(NoHost, Limits::default());
-        let rule = machine.load(Script::new("test.lua", &*text)).expect("it loads");
+        let rule = machine.load(Script::new("test.lua", &text)).expect("it loads");
         for length in [64, 100, 280] {
             for seed in 0..6_usize {
                 // An IP version of none: the kernel wants no more of it than a link header.
