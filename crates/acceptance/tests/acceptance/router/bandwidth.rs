@@ -60,7 +60,10 @@ fn an_uplink_is_shaped_whatever_happens_and_in_the_end_as_it_was() {
         eprintln!("skipped: needs a kernel with CAKE, such as that of scripts/stock-kernel");
         return;
     }
-    let before = queues(&scene);
+    let without_clsact = |scene: &RouterScene| {
+        queues(scene).lines().filter(|line| !line.contains("clsact")).collect::<Vec<_>>().join("\n")
+    };
+    let before = without_clsact(&scene);
     scene.start(&shaped(RATES));
     wait_until("CAKE in both directions", || is_shaped(&scene));
     wait_until("the provider", || scene.answers("gw", FAR));
@@ -113,15 +116,12 @@ fn an_uplink_is_shaped_whatever_happens_and_in_the_end_as_it_was() {
     // A reload without takes it back, and so does the end.
     scene.write("gw.toml", &shaped(""));
     scene.signal(Signal::SIGHUP);
-    let without_clsact = |scene: &RouterScene| {
-        queues(scene).lines().filter(|line| !line.contains("clsact")).collect::<Vec<_>>().join("\n")
-    };
-    wait_until("the kernel's own queues", || without_clsact(&scene) == before.trim_end());
+    wait_until("the kernel's own queues", || without_clsact(&scene) == before);
     scene.write("gw.toml", &shaped(RATES));
     scene.signal(Signal::SIGHUP);
     wait_until("CAKE", || is_shaped(&scene));
     scene.stop();
-    assert_eq!(without_clsact(&scene), before.trim_end());
+    assert_eq!(without_clsact(&scene), before);
 }
 
 #[test]
