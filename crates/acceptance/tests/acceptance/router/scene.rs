@@ -330,7 +330,7 @@ impl RouterScene {
         let settings = "for i in all default lan guests wan0 wan1; do for s in forwarding accept_ra accept_ra_defrtr accept_redirects; do \
                         echo $i $s $(cat /proc/sys/net/ipv6/conf/$i/$s); done; for s in forwarding accept_redirects rp_filter; do \
                         echo $i IPv4 $s $(cat /proc/sys/net/ipv4/conf/$i/$s); done; done; \
-                        for s in acct timestamp; do echo conntrack $s $(cat /proc/sys/net/netfilter/nf_conntrack_$s); done; \
+                        for s in acct timestamp; do echo conntrack $s $(cat /proc/sys/net/netfilter/nf_conntrack_$s 2>/dev/null || echo 0); done; \
                         ip -o address | grep -v '2001:db8:0:' | sed 's/ *valid_lft.*//; s/ dynamic.*//; s/ tentative//' | sort; \
                         ip route; ip -6 route show table all | grep -v 'proto kernel\\|multicast\\|proto ra' | sed 's/ expires.*//' | sort; nft -s list ruleset | sort";
         self.run("gw", &["sh", "-c", settings])
