@@ -62,6 +62,10 @@ pub enum Helper {
     SkbLoadBytesRelative = 68,
     /// `sk_release(socket)`
     SkRelease = 86,
+    /// `spin_lock(lock in a map's value)`: until it is unlocked the program calls nothing else.
+    SpinLock = 93,
+    /// `spin_unlock(lock)`
+    SpinUnlock = 94,
     /// `sk_assign(context, socket, flags)`
     SkAssign = 124,
     /// `ringbuf_output(map, data, size, flags)`

@@ -17,6 +17,8 @@ pub enum MapKind {
     /// Values by the longest prefix that matches. A key is the prefix's length in bits (four bytes in the order of this
     /// machine), and the prefix.
     LongestPrefix,
+    /// Locks by number: each value begins with one (`struct bpf_spin_lock`), which programs alone take.
+    Locks,
     /// Sockets by number; values are descriptors of eight bytes.
     Sockets,
     /// What programs tell, in the order in which they do. No keys and values; `entries` is its size in bytes, a power of

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use linux::bpf::Map;
 use linux::clock::monotonic_ms;
-use script::compile::shared::{self, Form, Shared};
+use script::compile::shared::{self, Form, MapPart, Shared};
 use script::contents::Contents;
 use script::entry::Entry;
 
@@ -19,7 +19,7 @@ impl Maps {
     /// What programs use; of several of one name that an earlier text has left, the last.
     pub(super) fn tables(&self) -> Vec<KernelTable<'_>> {
         let mut tables: Vec<KernelTable<'_>> = Vec::new();
-        for map in self.all().iter().rev() {
+        for map in self.all().iter().rev().filter(|(map, _)| map.part != MapPart::Locks) {
             let Shared { name, form, .. } = &*map.0.shared;
             let same =
                 |known: &Shared| known.name == *name && discriminant(&known.form) == discriminant(form);
@@ -28,10 +28,7 @@ impl Maps {
                 Some(table) => {
                     let (first, _) = table.0[0];
                     let is_other_half = matches!(form, Form::Prefixes { .. }) && table.0.len() == 1;
-                    if is_other_half
-                        && first.is_ipv6 != map.0.is_ipv6
-                        && first.measures().3 == map.0.measures().3
-                    {
+                    if is_other_half && first.part != map.0.part && first.measures().3 == map.0.measures().3 {
                         table.0.push(map);
                     }
                 }
@@ -53,13 +50,13 @@ impl Contents for KernelTable<'_> {
         let now_ms = monotonic_ms();
         let mut entries = Vec::new();
         for (meaning, map) in &self.0 {
-            let all = match self.shared().places() {
+            let all: Vec<_> = match self.shared().places() {
                 Some(places) => {
                     let number = |key: Vec<u8>| Ok(map.lookup(&key)?.map(|value| (key, value)));
                     let all = places.iter().map(|place| number(meaning.key(place)));
                     all.filter_map(linux::Result::transpose).collect::<linux::Result<_>>()?
                 }
-                None => map.entries()?,
+                None => whole_entries(meaning, map)?,
             };
             entries.extend(all.iter().filter_map(|(key, value)| meaning.entry(key, value, now_ms)));
         }
@@ -73,7 +70,7 @@ impl Contents for KernelTable<'_> {
         }
         let (meaning, map) = self.0[0];
         let octets = meaning.key(key);
-        let value = map.lookup(&octets)?;
+        let value = whole(meaning, map, &octets)?;
         Ok(value.and_then(|value| meaning.entry(&octets, &value, monotonic_ms())).map(|entry| entry.value))
     }
 
@@ -82,8 +79,7 @@ impl Contents for KernelTable<'_> {
         let mut written = 0;
         for (meaning, map) in &self.0 {
             let own = entries.iter().filter(|entry| meaning.has(&entry.key));
-            let own: Vec<_> =
-                own.map(|entry| (meaning.key(&entry.key), meaning.value(&entry.value, now_ms))).collect();
+            let own: Vec<_> = own.map(|entry| meaning.pair(entry, now_ms)).collect();
             if self.shared().places().is_some() {
                 own.iter().try_for_each(|(key, value)| map.set(key, value))?;
                 written += own.len();
@@ -106,7 +102,7 @@ impl Contents for KernelTable<'_> {
             let own: Vec<_> =
                 keys.iter().filter(|key| meaning.has(key)).map(|key| meaning.key(key)).collect();
             if self.shared().places().is_some() {
-                own.iter().try_for_each(|key| map.set(key, &meaning.value(&[0; 8], 0)))?;
+                own.iter().try_for_each(|key| map.set(key, &[0; 8]))?;
                 removed += own.len();
                 continue;
             }
@@ -114,6 +110,29 @@ impl Contents for KernelTable<'_> {
         }
         Ok(removed)
     }
+}
+
+/// All entries of a map that has keys; what was read while it was written is read again.
+pub(super) fn whole_entries(meaning: &shared::Map, map: &Map) -> linux::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut entries = Vec::new();
+    for (key, value) in map.entries()? {
+        let value = if meaning.is_whole(&key, &value) { Some(value) } else { whole(meaning, map, &key)? };
+        entries.extend(value.map(|value| (key, value)));
+    }
+    Ok(entries)
+}
+
+/// The value of a key, all of it written by one: programs have a record for themselves while they write it, and that is
+/// shorter than a call. None if there is none, or it goes while it is looked at.
+fn whole(meaning: &shared::Map, map: &Map, key: &[u8]) -> linux::Result<Option<Vec<u8>>> {
+    const TRIES: usize = 1000;
+    for _ in 0..TRIES {
+        match map.lookup(key)? {
+            Some(value) if !meaning.is_whole(key, &value) => {}
+            value => return Ok(value),
+        }
+    }
+    Ok(None)
 }
 
 impl KernelTable<'_> {

@@ -35,6 +35,7 @@ mod runs;
 mod slots;
 mod statistics;
 pub mod supervisor;
+pub mod table_file;
 pub mod table_protocol;
 mod tables;
 mod thread_host;

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use linux::bpf::{Map, MapKind};
 use linux::clock::monotonic_ms;
 use script::compile::Compiled;
-use script::compile::shared::{self, Form, MapKind as Kind, Shared};
+use script::compile::shared::{self, Form, MapKind as Kind, MapPart, Shared};
+
+use crate::kernel_table::whole_entries;
 
 /// Octets at the beginning of a value that say when it was written.
 const STAMP: usize = 8;
@@ -42,7 +44,11 @@ impl Maps {
         for wanted in compiled.maps() {
             if let Form::Prefixes { .. } = wanted.shared.form {
                 // A set has prefixes of both IP versions, whichever its script looks for.
-                fillings.push(self.one(&shared::Map { is_ipv6: !wanted.is_ipv6, ..wanted.clone() })?);
+                let other_half = match wanted.part {
+                    MapPart::Ipv6 => MapPart::Entries,
+                    MapPart::Entries | MapPart::Locks => MapPart::Ipv6,
+                };
+                fillings.push(self.one(&shared::Map { part: other_half, ..wanted.clone() })?);
             }
             let filling = self.one(wanted)?;
             descriptors.push(filling.map.as_raw_fd());
@@ -53,9 +59,7 @@ impl Maps {
 
     fn one(&mut self, wanted: &shared::Map) -> linux::Result<Filling> {
         let named = |known: &shared::Map| {
-            known.shared.name == wanted.shared.name
-                && known.is_ipv6 == wanted.is_ipv6
-                && is_form(wanted, known)
+            known.shared.name == wanted.shared.name && known.part == wanted.part && is_form(wanted, known)
         };
         let same = self.0.iter().position(|(known, _)| known.is_same(wanted));
         let (map, before) = match same {
@@ -76,6 +80,9 @@ impl Maps {
 impl Filling {
     /// What there is to say.
     pub(super) fn fill(&self) -> linux::Result<Option<String>> {
+        if self.meaning.part == MapPart::Locks {
+            return Ok(None);
+        }
         let told = match &self.before {
             Some((meaning, map)) if Arc::ptr_eq(map, &self.map) => {
                 self.stamp(meaning)?;
@@ -94,8 +101,8 @@ impl Filling {
         if expires(&before.shared) || !expires(&self.meaning.shared) {
             return Ok(());
         }
-        let mut entries = self.map.entries()?;
-        entries.iter_mut().for_each(|(_, value)| begin(value));
+        let mut entries = whole_entries(before, &self.map)?;
+        entries.iter_mut().for_each(|entry| self.begin(entry));
         self.map.set_all(&entries).map(drop)
     }
 
@@ -106,17 +113,25 @@ impl Filling {
             return Ok(Some(format!("table {name:?} has other kinds than before: it begins empty")));
         }
         let now_ms = monotonic_ms();
-        let mut entries = from.entries()?;
+        let mut entries = whole_entries(meaning, from)?;
         entries.retain(|(key, value)| meaning.entry(key, value, now_ms).is_some());
         if expires(&meaning.shared) {
             entries.sort_by_key(|(_, value)| std::cmp::Reverse(stamp(value)));
         } else if expires(&self.meaning.shared) {
-            entries.iter_mut().for_each(|(_, value)| begin(value));
+            entries.iter_mut().for_each(|entry| self.begin(entry));
         }
         let of = entries.len();
         entries.truncate(self.meaning.shared.limit());
         let kept = self.map.set_all(&entries)?;
         Ok((kept < of).then(|| format!("table {name:?} has room for {kept} of its {of} entries")))
+    }
+
+    /// Gives an entry its whole time from now on.
+    fn begin(&self, (key, value): &mut (Vec<u8>, Vec<u8>)) {
+        if let Some(stamp) = value.first_chunk_mut::<STAMP>() {
+            *stamp = monotonic_ms().to_ne_bytes();
+        }
+        self.meaning.write_seal(key, value);
     }
 }
 
@@ -150,12 +165,6 @@ fn stamp(value: &[u8]) -> u64 {
     value.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp))
 }
 
-fn begin(value: &mut [u8]) {
-    if let Some(stamp) = value.first_chunk_mut::<STAMP>() {
-        *stamp = monotonic_ms().to_ne_bytes();
-    }
-}
-
 fn create(map: &shared::Map) -> linux::Result<Map> {
     let (kind, key, value, entries) = map.measures();
     let kind = match kind {
@@ -163,6 +172,7 @@ fn create(map: &shared::Map) -> linux::Result<Map> {
         Kind::LruHash => MapKind::LruHash,
         Kind::Array => MapKind::Array,
         Kind::LongestPrefix => MapKind::LongestPrefix,
+        Kind::Locks => MapKind::Locks,
     };
     Map::create(kind, key, value, entries)
 }

@@ -54,8 +54,25 @@ pub enum Operation {
 pub struct Entry {
     /// Its parts: none for a counter.
     pub key: Vec<Value>,
-    /// What there is for it.
+    /// What there is for it; of a record, the list of its parts.
     pub value: Value,
+}
+
+impl Entry {
+    /// The parts of its value.
+    #[must_use]
+    pub fn values(&self) -> &[Value] {
+        match &self.value {
+            Value::Array(parts) => parts,
+            one => std::slice::from_ref(one),
+        }
+    }
+}
+
+/// Values as an entry has them: one, or the parts of a record.
+#[must_use]
+pub fn value_of(mut parts: Vec<Value>) -> Value {
+    if parts.len() == 1 { parts.remove(0) } else { parts.into() }
 }
 
 /// What was done.
@@ -92,8 +109,8 @@ pub struct TableStatus {
     pub form: TableForm,
     /// Kinds of the parts of a key.
     pub key: Vec<String>,
-    /// Kind of the values.
-    pub value: String,
+    /// Kind of the values; of records, the kinds of their parts.
+    pub value: Kinds,
     /// How many entries there are.
     pub entries: usize,
     /// How many there may be.
@@ -111,6 +128,33 @@ pub struct TableStatus {
     pub scripts: Vec<u32>,
     /// Where it is: in the kernel, or with Lua.
     pub tier: Tier,
+}
+
+/// A kind, or those of the parts of a record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Kinds {
+    /// Of what is no record.
+    One(String),
+    /// Of a record.
+    Record(Vec<String>),
+}
+
+impl Kinds {
+    /// All of them.
+    #[must_use]
+    pub fn all(&self) -> &[String] {
+        match self {
+            Self::One(kind) => std::slice::from_ref(kind),
+            Self::Record(kinds) => kinds,
+        }
+    }
+}
+
+impl From<Vec<String>> for Kinds {
+    fn from(mut kinds: Vec<String>) -> Self {
+        if kinds.len() == 1 { Self::One(kinds.remove(0)) } else { Self::Record(kinds) }
+    }
 }
 
 /// What there is by name.
@@ -160,7 +204,7 @@ impl TableStatus {
             name: shared.name.clone(),
             form,
             key: shared.key_names(),
-            value: shared.value_name(),
+            value: shared.value_names().into(),
             entries,
             limit: shared.limit(),
             expires_ms: shape.and_then(|shape| shape.expires_ms),
@@ -177,11 +221,9 @@ impl TableStatus {
         let when_full = if self.evicts { WhenFull::Oldest } else { WhenFull::Refuse };
         let shape = Shape { limit: self.limit, expires_ms: self.expires_ms, when_full };
         let form = match self.form {
-            TableForm::Table => Form::Table {
-                key: self.key.iter().map(|name| Part::from_name(name)).collect::<Option<_>>()?,
-                value: Part::from_name(&self.value)?,
-                shape,
-            },
+            TableForm::Table => {
+                Form::Table { key: parts(&self.key)?, value: parts(self.value.all())?, shape }
+            }
             TableForm::Flows => Form::Flows { shape, names: Vec::new() },
             TableForm::Prefixes => Form::Prefixes { limit: self.limit, entries: Vec::new() },
             TableForm::Counter => Form::Counter,
@@ -189,6 +231,10 @@ impl TableStatus {
         };
         Some(Shared { name: self.name.clone(), form, persistent: self.persistent, metric: None })
     }
+}
+
+fn parts(names: &[String]) -> Option<Vec<Part>> {
+    names.iter().map(|name| Part::from_name(name)).collect()
 }
 
 /// What a JSON value gives to a table.

@@ -12,7 +12,9 @@ use serde_json::Value;
 use super::error::RequestError;
 use super::group::Key;
 use super::kernel_table::KernelTable;
-use super::table_protocol::{Done, Dump, Entry, Operation, TableList, TableName, TableStatus, given, told};
+use super::table_protocol::{
+    Done, Dump, Entry, Operation, TableList, TableName, TableStatus, given, told, value_of,
+};
 use super::{Host, document};
 
 /// A table of scripts that share it.
@@ -154,8 +156,9 @@ impl Table<'_> {
 
 /// Entries as a table has them.
 pub(super) fn octets_of(shared: &Shared, entries: &[Entry]) -> Result<Vec<entry::Entry>, RequestError> {
-    let octets = |Entry { key, value }: &Entry| {
-        Ok(entry::Entry { key: key_of(shared, key)?, value: shared.value(given(value))? })
+    let octets = |entry: &Entry| {
+        let value: Vec<Given<'_>> = entry.values().iter().map(given).collect();
+        Ok(entry::Entry { key: key_of(shared, &entry.key)?, value: shared.value(&value)? })
     };
     entries.iter().map(octets).collect()
 }
@@ -167,7 +170,8 @@ fn key_of(shared: &Shared, told: &[Value]) -> Result<Vec<u8>, RequestError> {
 
 fn tell(shared: &Shared, entry: &entry::Entry) -> Entry {
     let key = shared.key_told(&entry.key).into_iter().map(told).collect();
-    Entry { key, value: told(shared.value_told(&entry.value)) }
+    let value = shared.value_told(&entry.value).into_iter().map(told).collect();
+    Entry { key, value: value_of(value) }
 }
 
 impl Contents for Tiered<'_> {

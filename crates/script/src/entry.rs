@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::compile::shared::{Form, Map, Part, Shared, words};
+use crate::compile::shared::{Form, Map, MapPart, Part, Shared, seal, words};
 use crate::kind::{Kind, Value};
 use crate::store::Given;
 use crate::tables::WhenFull;
@@ -63,6 +63,14 @@ pub enum EntryError {
     /// The key has more parts, or fewer.
     #[error("{}", key_parts(.wanted, *.given))]
     Parts {
+        /// The kinds of its parts.
+        wanted: Vec<String>,
+        /// How many were given.
+        given: usize,
+    },
+    /// The value has more parts, or fewer.
+    #[error("the value is {}, and {given} were given", .wanted.join(" and "))]
+    Values {
         /// The kinds of its parts.
         wanted: Vec<String>,
         /// How many were given.
@@ -244,17 +252,17 @@ impl Shared {
         }
     }
 
-    /// The name of what a key has as its value.
+    /// The names of the parts of a value: one, or those of a record.
     #[must_use]
-    pub fn value_name(&self) -> String {
-        self.value_part().to_string()
+    pub fn value_names(&self) -> Vec<String> {
+        self.value_parts().iter().map(ToString::to_string).collect()
     }
 
-    const fn value_part(&self) -> Part {
+    fn value_parts(&self) -> &[Part] {
         match &self.form {
-            Form::Table { value, .. } => *value,
+            Form::Table { value, .. } => value,
             Form::Prefixes { .. } | Form::Counter | Form::Histogram { .. } | Form::Flows { .. } => {
-                Part::Kind(Kind::Int)
+                &[Part::Kind(Kind::Int)]
             }
         }
     }
@@ -303,13 +311,7 @@ impl Shared {
             return Err(EntryError::Parts { wanted: names, given: parts.len() });
         }
         match &self.form {
-            Form::Table { key, .. } => {
-                let mut octets = Vec::new();
-                for (part, value) in key.iter().zip(parts) {
-                    part.encode_told(*value, &mut octets)?;
-                }
-                Ok(octets)
-            }
+            Form::Table { key, .. } => encode_all(key, parts),
             Form::Prefixes { .. } => {
                 let told = parts.first().map_or_else(String::new, |told| told.describe());
                 match parts.first() {
@@ -333,28 +335,23 @@ impl Shared {
         }
     }
 
-    /// The value that is told so.
+    /// The value that is told so, by its parts.
     ///
     /// # Errors
     /// What it has to be.
-    pub fn value(&self, told: Given<'_>) -> Result<Vec<u8>, EntryError> {
-        let mut octets = Vec::new();
-        self.value_part().encode_told(told, &mut octets).map(|()| octets)
+    pub fn value(&self, told: &[Given<'_>]) -> Result<Vec<u8>, EntryError> {
+        let parts = self.value_parts();
+        if parts.len() != told.len() {
+            return Err(EntryError::Values { wanted: self.value_names(), given: told.len() });
+        }
+        encode_all(parts, told)
     }
 
     /// A key as it is told: [`Shared::key`] takes it back.
     #[must_use]
     pub fn key_told(&self, octets: &[u8]) -> Vec<Value> {
         match &self.form {
-            Form::Table { key, .. } => {
-                let mut left = octets;
-                let mut told = |part: &Part| {
-                    let (own, rest) = left.split_at_checked(part.octets()).unwrap_or_default();
-                    left = rest;
-                    part.told(own)
-                };
-                key.iter().map(&mut told).collect()
-            }
+            Form::Table { key, .. } => split(key, octets).map(|(part, own)| part.told(own)).collect(),
             Form::Prefixes { .. } => key_prefix(octets)
                 .map(|prefix| Value::Text(prefix.to_string().into_bytes()))
                 .into_iter()
@@ -368,11 +365,30 @@ impl Shared {
         }
     }
 
-    /// A value as it is told: [`Shared::value`] takes it back.
+    /// The parts of a value as they are told: [`Shared::value`] takes them back.
     #[must_use]
-    pub fn value_told(&self, octets: &[u8]) -> Value {
-        self.value_part().told(octets)
+    pub fn value_told(&self, octets: &[u8]) -> Vec<Value> {
+        split(self.value_parts(), octets).map(|(part, own)| part.told(own)).collect()
     }
+}
+
+/// The octets of parts, one behind the other.
+fn encode_all(parts: &[Part], values: &[Given<'_>]) -> Result<Vec<u8>, EntryError> {
+    let mut octets = Vec::new();
+    for (part, value) in parts.iter().zip(values) {
+        part.encode_told(*value, &mut octets)?;
+    }
+    Ok(octets)
+}
+
+/// Parts with the octets of each.
+pub(crate) fn split<'a>(parts: &'a [Part], octets: &'a [u8]) -> impl Iterator<Item = (Part, &'a [u8])> {
+    let mut left = octets;
+    parts.iter().map(move |part| {
+        let (own, rest) = left.split_at_checked(part.octets()).unwrap_or_default();
+        left = rest;
+        (*part, own)
+    })
 }
 
 impl Map {
@@ -380,14 +396,15 @@ impl Map {
     #[must_use]
     pub fn initial(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
         let Form::Prefixes { entries, .. } = &self.shared.form else { return Vec::new() };
-        let own = entries.iter().filter(|(prefix, _)| matches!(prefix, IpNet::V6(_)) == self.is_ipv6);
+        let is_ipv6 = self.part == MapPart::Ipv6;
+        let own = entries.iter().filter(|(prefix, _)| matches!(prefix, IpNet::V6(_)) == is_ipv6);
         own.map(|(prefix, value)| (self.key(&prefix_key(*prefix)), value.to_ne_bytes().to_vec())).collect()
     }
 
     /// Whether a key is one of this map: a set of prefixes has two.
     #[must_use]
     pub fn has(&self, key: &[u8]) -> bool {
-        !matches!(self.shared.form, Form::Prefixes { .. }) || self.is_ipv6 == (key.len() > 5)
+        !matches!(self.shared.form, Form::Prefixes { .. }) || (self.part == MapPart::Ipv6) == (key.len() > 5)
     }
 
     /// A key as the map has it.
@@ -395,12 +412,8 @@ impl Map {
     pub fn key(&self, key: &[u8]) -> Vec<u8> {
         match &self.shared.form {
             Form::Table { key: parts, .. } => {
-                let (mut left, mut to) = (key, Vec::new());
-                for part in parts {
-                    let (own, rest) = left.split_at_checked(part.octets()).unwrap_or_default();
-                    part.write_map(own, &mut to);
-                    left = rest;
-                }
+                let mut to = Vec::new();
+                split(parts, key).for_each(|(part, own)| part.write_map(own, &mut to));
                 to
             }
             Form::Prefixes { .. } => {
@@ -414,18 +427,34 @@ impl Map {
         }
     }
 
-    /// A value as the map has it, written at this time (`CLOCK_MONOTONIC`).
+    /// An entry as the map has it, written at this time (`CLOCK_MONOTONIC`).
     #[must_use]
-    pub fn value(&self, value: &[u8], now_ms: u64) -> Vec<u8> {
-        match &self.shared.form {
-            Form::Table { value: part, shape, .. } => {
-                let written = shape.expires_ms.map_or(0, |_| now_ms);
-                let mut to = written.to_ne_bytes().to_vec();
-                part.write_map(value, &mut to);
-                to
-            }
-            _ => integer(value).to_ne_bytes().to_vec(),
+    pub fn pair(&self, Entry { key, value }: &Entry, now_ms: u64) -> (Vec<u8>, Vec<u8>) {
+        let key = self.key(key);
+        let Form::Table { value: parts, shape, .. } = &self.shared.form else {
+            return (key, integer(value).to_ne_bytes().to_vec());
+        };
+        let written = shape.expires_ms.map_or(0, |_| now_ms);
+        let mut to = written.to_ne_bytes().to_vec();
+        split(parts, value).for_each(|(part, own)| part.write_map(own, &mut to));
+        if let Some(place) = self.seal_place() {
+            to.resize(place + WORD, 0);
+            self.write_seal(&key, &mut to);
         }
+        (key, to)
+    }
+
+    /// Writes the seal behind what a map has as a record; there is none behind other values.
+    pub fn write_seal(&self, key: &[u8], value: &mut [u8]) {
+        let Some(place) = self.seal_place() else { return };
+        let seal = seal_of(key, &value[..place]);
+        value[place..].copy_from_slice(&seal.to_ne_bytes());
+    }
+
+    /// Whether what was read from the map was written by one: a record was not written to meanwhile.
+    #[must_use]
+    pub fn is_whole(&self, key: &[u8], value: &[u8]) -> bool {
+        self.seal_place().is_none_or(|place| seal_of(key, &value[..place]).to_ne_bytes() == value[place..])
     }
 
     /// What the map has as an entry; none if it has expired. That of a flow has no value, and the key as it is.
@@ -438,15 +467,17 @@ impl Map {
             return None;
         }
         Some(match &self.shared.form {
-            Form::Table { key: parts, value: part, .. } => {
-                let (mut left, mut octets, mut told) = (key, Vec::new(), Vec::new());
-                for part in parts {
-                    let (own, rest) = left.split_at_checked(words(*part) * WORD).unwrap_or_default();
-                    part.read_map(own, &mut octets);
-                    left = rest;
-                }
-                part.read_map(value.get(WORD..).unwrap_or_default(), &mut told);
-                Entry { key: octets, value: told }
+            Form::Table { key: keys, value: values, .. } => {
+                let read = |parts: &[Part], mut left: &[u8]| {
+                    let mut octets = Vec::new();
+                    for part in parts {
+                        let (own, rest) = left.split_at_checked(words(*part) * WORD).unwrap_or_default();
+                        part.read_map(own, &mut octets);
+                        left = rest;
+                    }
+                    octets
+                };
+                Entry { key: read(keys, key), value: read(values, value.get(WORD..).unwrap_or_default()) }
             }
             Form::Prefixes { .. } => {
                 let (length, address) = key.split_at_checked(4).unwrap_or_default();
@@ -462,6 +493,11 @@ impl Map {
             Form::Flows { .. } => Entry { key: key.to_vec(), value: Vec::new() },
         })
     }
+}
+
+fn seal_of(key: &[u8], value: &[u8]) -> u64 {
+    let numbers = [key, value].map(|octets| octets.as_chunks::<WORD>().0);
+    seal(numbers.into_iter().flatten().map(|number| u64::from_ne_bytes(*number)))
 }
 
 /// A place in a histogram as a key: there are few.
@@ -562,11 +598,11 @@ mod tests {
     use crate::tables::Shape;
     use proptest::prelude::*;
 
-    fn table(key: &[&str], value: &str, expires_ms: Option<u64>) -> Shared {
+    fn table(key: &[&str], value: &[&str], expires_ms: Option<u64>) -> Shared {
         let part = |name: &str| Part::from_name(name).expect("a kind");
         let shape = Shape { limit: 10, expires_ms, when_full: WhenFull::Refuse };
-        let form =
-            Form::Table { key: key.iter().map(|name| part(name)).collect(), value: part(value), shape };
+        let parts = |names: &[&str]| names.iter().map(|name| part(name)).collect();
+        let form = Form::Table { key: parts(key), value: parts(value), shape };
         Shared { name: "it".to_owned(), form, persistent: false, metric: None }
     }
 
@@ -585,7 +621,7 @@ mod tests {
 
     #[test]
     fn what_is_given_has_to_be_what_was_declared() {
-        let table = table(&["ipv6", "int"], "text:4", None);
+        let table = table(&["ipv6", "int"], &["text:4"], None);
         let refused = |parts: &[&str]| {
             let given: Vec<Given<'_>> = parts.iter().map(|part| Given::Text(part.as_bytes())).collect();
             table.key(&given).unwrap_err().to_string()
@@ -597,13 +633,13 @@ mod tests {
             refused(&["::1", "9223372036854775808"]).split(',').next(),
             Some("int takes an integer of 64 bits")
         );
-        let long = table.value(Given::Text(b"12345")).unwrap_err().to_string();
+        let long = table.value(&[Given::Text(b"12345")]).unwrap_err().to_string();
         assert_eq!(long, "the string is longer than the 4 octets of the table: it has 5");
         assert_eq!(
-            table.value(Given::Int(5)).unwrap_err().to_string(),
+            table.value(&[Given::Int(5)]).unwrap_err().to_string(),
             "text:4 takes a string of 4 octets at most, not 5"
         );
-        assert!(table.value(Given::Text(b"\\q")).is_err());
+        assert!(table.value(&[Given::Text(b"\\q")]).is_err());
         let set = set();
         let wrong = set.key(&[Given::Text(b"2001:db8::/129")]).unwrap_err().to_string();
         assert_eq!(wrong, "\"2001:db8::/129\" is not a prefix, such as 2001:db8::/32");
@@ -614,7 +650,7 @@ mod tests {
     fn numbers_of_a_histogram_are_found_by_the_ends_of_their_buckets() {
         let form = Form::Histogram { bounds: [64, 1500].into() };
         let shared = Shared { name: "it".to_owned(), form, persistent: false, metric: None };
-        let map = Map { shared: Arc::new(shared.clone()), is_ipv6: false };
+        let map = Map { shared: Arc::new(shared.clone()), part: MapPart::Entries };
         let names = ["sum", "64", "1500", "+Inf"];
         for (place, (name, key)) in names.iter().zip(shared.places().expect("places")).enumerate() {
             assert_eq!(shared.key(&[Given::Text(name.as_bytes())]), Ok(key.clone()));
@@ -622,7 +658,7 @@ mod tests {
             let octets = map.key(&key);
             assert_eq!(octets, (place as u32).to_ne_bytes());
             let entry = Entry { key, value: 7_i64.to_be_bytes().to_vec() };
-            assert_eq!(map.entry(&octets, &map.value(&entry.value, 5), 9), Some(entry));
+            assert_eq!(map.entry(&octets, &map.pair(&entry, 5).1, 9), Some(entry));
         }
         assert_eq!(shared.key(&[Given::Int(64)]), Ok(place_key(1)));
         let wrong = shared.key(&[Given::Text(b"65")]).unwrap_err().to_string();
@@ -640,9 +676,9 @@ mod tests {
 
     #[test]
     fn an_entry_that_has_expired_is_none() {
-        let map = Map { shared: Arc::new(table(&["int"], "int", Some(100))), is_ipv6: false };
-        let value = map.value(&7_i64.to_be_bytes(), 1000);
-        let key = map.key(&3_i64.to_be_bytes());
+        let map = Map { shared: Arc::new(table(&["int"], &["int"], Some(100))), part: MapPart::Entries };
+        let [key, value] = [3_i64, 7].map(|number| number.to_be_bytes().to_vec());
+        let (key, value) = map.pair(&Entry { key, value }, 1000);
         assert!(map.entry(&key, &value, 1099).is_some());
         assert_eq!(map.entry(&key, &value, 1100), None);
     }
@@ -680,19 +716,23 @@ mod tests {
         #[test]
         fn an_entry_is_the_same_in_both_tiers_and_outside(
             key in proptest::collection::vec((kinds(), proptest::collection::vec(any::<u8>(), 0..48)), 1..4),
-            value in kinds(),
-            random in proptest::collection::vec(any::<u8>(), 0..48),
+            value in proptest::collection::vec((kinds(), proptest::collection::vec(any::<u8>(), 0..48)), 1..4),
         ) {
             let names: Vec<&str> = key.iter().map(|(name, _)| name.as_str()).collect();
-            let table = table(&names, &value, None);
+            let values: Vec<&str> = value.iter().map(|(name, _)| name.as_str()).collect();
+            let table = table(&names, &values, None);
             let part = |name: &str| Part::from_name(name).expect("a kind");
-            let octets: Vec<u8> = key.iter().flat_map(|(name, random)| any_octets(part(name), random)).collect();
-            let entry = Entry { key: octets, value: any_octets(part(&value), &random) };
+            let octets = |parts: &[(String, Vec<u8>)]| -> Vec<u8> {
+                parts.iter().flat_map(|(name, random)| any_octets(part(name), random)).collect()
+            };
+            let entry = Entry { key: octets(&key), value: octets(&value) };
 
             let parts = table.key_told(&entry.key);
             let given: Vec<Given<'_>> = parts.iter().map(told).collect();
             prop_assert_eq!(&table.key(&given).unwrap(), &entry.key);
-            prop_assert_eq!(&table.value(told(&table.value_told(&entry.value))).unwrap(), &entry.value);
+            let values = table.value_told(&entry.value);
+            let values: Vec<Given<'_>> = values.iter().map(told).collect();
+            prop_assert_eq!(&table.value(&values).unwrap(), &entry.value);
             let texts: Vec<String> = parts.iter().map(|value| match value {
                 Value::Int(value) => value.to_string(),
                 Value::Bool(value) => value.to_string(),
@@ -701,15 +741,16 @@ mod tests {
             let given: Vec<Given<'_>> = texts.iter().map(|text| Given::Text(text.as_bytes())).collect();
             prop_assert_eq!(&table.key(&given).unwrap(), &entry.key);
 
-            let map = Map { shared: Arc::new(table), is_ipv6: false };
-            let (key, value) = (map.key(&entry.key), map.value(&entry.value, 5));
+            let map = Map { shared: Arc::new(table), part: MapPart::Entries };
+            let (key, value) = map.pair(&entry, 5);
+            prop_assert!(map.is_whole(&key, &value));
             prop_assert_eq!((key.len(), value.len()), (map.measures().1, map.measures().2));
             prop_assert_eq!(map.entry(&key, &value, 5), Some(entry));
         }
 
         #[test]
         fn no_text_is_too_odd(text: String) {
-            let table = table(&["text:8"], "mac", None);
+            let table = table(&["text:8"], &["mac"], None);
             for part in ["int", "bool", "mac", "ipv4", "ipv6", "text:8"] {
                 let mut to = Vec::new();
                 let _ = Part::from_name(part).unwrap().encode_told(Given::Text(text.as_bytes()), &mut to);

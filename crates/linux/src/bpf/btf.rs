@@ -4,7 +4,7 @@
 use crate::error::{Context as _, Error, Result};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
-const MAGIC: u16 = 0xeb9f;
+pub(super) const MAGIC: u16 = 0xeb9f;
 /// Structures within structures that a member is looked for in.
 const DEEPEST: usize = 4;
 

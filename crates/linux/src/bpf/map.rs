@@ -4,6 +4,7 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use ::bpf::{MapKind, MapShape};
 
+use super::lock;
 use super::syscall::{bpf, call, exchange};
 use crate::error::{Context as _, Error, Result};
 
@@ -56,6 +57,13 @@ impl Map {
             value_size: u32,
             max_entries: u32,
             flags: u32,
+            inner_map: u32,
+            numa_node: u32,
+            name: [u8; 16],
+            device: u32,
+            types: u32,
+            key_type: u32,
+            value_type: u32,
         }
         let (number, flags) = match kind {
             MapKind::Hash => (1, NO_PREALLOCATION),
@@ -66,13 +74,27 @@ impl Map {
             MapKind::LongestPrefix => (11, NO_PREALLOCATION),
             MapKind::Sockets => (15, 0),
             MapKind::RingBuffer => (27, 0),
+            // An array.
+            MapKind::Locks => (2, 0),
         };
+        let types = match kind {
+            MapKind::Locks => Some(lock::load_types(value_size)?),
+            _ => None,
+        };
+        let number_of = |number: u32| if types.is_some() { number } else { 0 };
         let attributes = Attributes {
             kind: number,
             key_size: key_size as u32,
             value_size: value_size as u32,
             max_entries: entries,
             flags,
+            inner_map: 0,
+            numa_node: 0,
+            name: [0; 16],
+            device: 0,
+            types: types.as_ref().map_or(0, |types| types.as_raw_fd() as u32),
+            key_type: number_of(lock::KEY),
+            value_type: number_of(lock::VALUE),
         };
         // SAFETY: MAP_CREATE reads the structure, which holds no pointer.
         let fd = unsafe { bpf(MAP_CREATE, &attributes) };

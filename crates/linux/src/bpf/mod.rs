@@ -13,6 +13,7 @@ pub mod attach;
 mod attach_type;
 mod btf;
 mod link;
+mod lock;
 mod map;
 pub mod netfilter;
 mod program;

@@ -236,7 +236,7 @@ function nf.fix_checksums(octets, protocol) end
 ---@class sidestep.table_options
 ---@field name string
 ---@field key sidestep.kind|sidestep.kind[]
----@field value? sidestep.kind int if it is not said
+---@field value? sidestep.kind|sidestep.kind[] int if it is not said; several are a record
 ---@field limit? integer entries at most, 65,536 if it is not said
 ---@field expires? integer milliseconds after an entry was written
 ---@field when_full? "refuse"|"oldest"
@@ -247,21 +247,23 @@ function nf.fix_checksums(octets, protocol) end
 ---@return sidestep.table
 function nf.table(options) end
 
----Keys of several parts are given as several values.
+---Keys of several parts are given as several values, and so are records, values of several parts.
 ---@class sidestep.table
 local table_ = {}
 
 ---@param ... sidestep.value
----@return sidestep.value?
+---@return sidestep.value? value nil if there is none
+---@return sidestep.value? ... the other parts of a record
 function table_:get(...) end
 
----@param ... sidestep.value the key, and then the value; nil removes the entry
+---@param ... sidestep.value the key, and then the value; nil removes the entry, unless it is a record
 ---@return boolean written false if the table is full
 function table_:set(...) end
 
----Adds to an integer, which is 0 where there is none.
----@param ... sidestep.value the key, and then how much
+---Adds to an integer, or to all integers of a record at once, which are 0 where there are none.
+---@param ... sidestep.value the key, and then how much to each
 ---@return integer? sum nil if the table is full
+---@return integer? ... the other sums of a record
 function table_:add(...) end
 
 ---@param ... sidestep.value

@@ -25,7 +25,7 @@ const LONGEST: u32 = 1 << 16;
 pub(crate) fn shared(name: &str, limit: usize) -> Shared {
     let int = Part::Kind(Kind::Int);
     let shape = Shape { limit, expires_ms: None, when_full: WhenFull::Oldest };
-    let form = Form::Table { key: vec![int; FLOW_KEY], value: int, shape };
+    let form = Form::Table { key: vec![int; FLOW_KEY], value: vec![int], shape };
     Shared { name: name.to_owned(), form, persistent: false, metric: None }
 }
 

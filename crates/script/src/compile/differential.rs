@@ -281,6 +281,7 @@ pub(super) fn create(map: &Map) -> linux::bpf::Map {
         MapKind::LruHash => linux::bpf::MapKind::LruHash,
         MapKind::Array => linux::bpf::MapKind::Array,
         MapKind::LongestPrefix => linux::bpf::MapKind::LongestPrefix,
+        MapKind::Locks => linux::bpf::MapKind::Locks,
     };
     let created = linux::bpf::Map::create(kind, key, value, entries).unwrap();
     for (key, value) in map.initial() {

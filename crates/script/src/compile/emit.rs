@@ -6,6 +6,7 @@
 mod access;
 mod account;
 mod mirror;
+mod record;
 mod vlan;
 mod ways;
 
@@ -65,7 +66,7 @@ pub(super) const BEGUN: i16 = -32;
 pub(super) const DYNPTR: i16 = -48;
 /// The key of an entry, 48 bytes.
 pub(super) const KEY: i16 = -96;
-/// What was found, 24 bytes; what is to be written ends there, too.
+/// 24 bytes, for what was found, or more ([`Emitter::found`]); what is to be written ends there, too.
 pub(super) const FOUND: i16 = -120;
 /// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
 /// telling what was too far then (ENOMEM).
@@ -117,10 +118,16 @@ pub(super) fn emit(
     maps: &[RawFd],
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
-    let written = written(program);
+    let (found, written) = (found(program), written(program));
+    let lowest = if program.maps.iter().any(|map| map.seal_place().is_some()) {
+        found - Emitter::RECORD
+    } else {
+        found
+    };
     let mut emitter = Emitter {
         program,
-        locations: locations(program, written - 8)?,
+        locations: locations(program, lowest.min(written) - 8)?,
+        found,
         written,
         used: used(program),
         reached: vec![false; program.blocks.len()],
@@ -180,6 +187,8 @@ pub(super) struct Emitter<'a> {
     pub(super) results: Results,
     /// Bytes that offsets count, and the packet does not have: a link header that is made up.
     before: i32,
+    /// Where what was found in a map begins.
+    pub(super) found: i16,
     /// Where what is to be written into a map begins. The values follow.
     pub(super) written: i16,
     pub(super) attach_type: &'a AttachType,
@@ -223,6 +232,7 @@ impl Emitter<'_> {
             Action::Lookup { .. }
             | Action::Value { .. }
             | Action::Update { .. }
+            | Action::Replace { .. }
             | Action::Add { .. }
             | Action::Put { .. }
             | Action::Delete { .. }
@@ -532,10 +542,21 @@ impl Emitter<'_> {
 fn written(program: &Program) -> i16 {
     let sizes =
         program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
-            Action::Update { value, .. } => 8 * value.len(),
+            // A record has its seal behind it.
+            Action::Update { value, .. } => 8 * (1 + value.len()),
             _ => 0,
         });
-    FOUND.min(KEY - sizes.max().unwrap_or(0) as i16)
+    KEY - sizes.max().unwrap_or(0) as i16
+}
+
+fn found(program: &Program) -> i16 {
+    let words =
+        program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
+            Action::Lookup { words, .. } => usize::from(*words),
+            Action::Add { amounts, .. } => amounts.len(),
+            _ => 0,
+        });
+    FOUND.min(KEY - 8 * (1 + words.max().unwrap_or(0) as i16))
 }
 
 fn size_of(bytes: u8) -> Option<Size> {

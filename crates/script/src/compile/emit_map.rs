@@ -3,7 +3,7 @@
 use bpf::Register::{R0, R1, R2, R3, R4, R10};
 use bpf::{Condition, Helper, Operation, Size};
 
-use super::emit::{Emitter, FOUND, KEY};
+use super::emit::{Emitter, KEY};
 use super::ir::{Action, Operand, Value};
 
 /// Of bpf_map_update_elem, from linux/bpf.h: refuse what is there.
@@ -12,32 +12,40 @@ const NO_EXIST: i32 = 1;
 impl Emitter<'_> {
     pub(super) fn map_action(&mut self, action: &Action, result: Value) {
         match action {
+            Action::Lookup { map, key, .. }
+            | Action::Add { map, key, .. }
+            | Action::Replace { map, key, .. }
+                if self.is_record(*map) =>
+            {
+                self.key(key);
+                self.record(*map, key, action);
+            }
             Action::Lookup { map, key, first, words } => {
                 self.key(key);
                 self.call(*map, Helper::MapLookup, KEY);
                 let wanted = (0..i16::from(*words)).map(|word| (i16::from(*first) + word, 1 + word));
                 self.found([(0, 0)].into_iter().chain(wanted));
             }
-            Action::Add { map, key, amount, now } => {
+            Action::Add { map, key, amounts, now } => {
                 self.key(key);
                 self.call(*map, Helper::MapLookup, KEY);
                 let absent = self.code.label();
                 self.code.jump_if(R0, Condition::Equal, 0, absent);
                 self.move_to(R1, *now);
                 self.code.store(Size::Double, R0, 0, R1);
-                self.code.store(Size::Double, R10, FOUND, R1);
-                self.move_to(R1, *amount);
+                self.code.store(Size::Double, R10, self.found, R1);
+                self.move_to(R1, amounts[0]);
                 self.code.copy(R2, R1);
                 // The sum is that of this packet, also where others add at the same moment.
                 self.code.fetch_and_add(Size::Double, R0, 8, R1);
                 self.code.calculate(Operation::Add, R1, R2);
-                self.code.store(Size::Double, R10, FOUND + 8, R1);
+                self.code.store(Size::Double, R10, self.found + 8, R1);
                 self.code.set(R0, 1);
                 let end = self.code.label();
                 self.code.jump(end);
                 self.code.bind(absent);
                 for word in 0..2 {
-                    self.code.store_value(Size::Double, R10, FOUND + 8 * word, 0);
+                    self.code.store_value(Size::Double, R10, self.found + 8 * word, 0);
                 }
                 self.code.bind(end);
             }
@@ -74,12 +82,18 @@ impl Emitter<'_> {
                 // There is no time before it.
                 self.found([(0, 1)].into_iter());
             }
-            Action::Value { word } => self.code.load(Size::Double, R0, R10, FOUND + 8 * i16::from(*word)),
+            Action::Value { word } => {
+                self.code.load(Size::Double, R0, R10, self.found + 8 * i16::from(*word));
+            }
             Action::Update { fresh, map, key, value } => {
                 self.key(key);
                 for (number, word) in value.iter().enumerate() {
                     self.move_to(R0, *word);
                     self.code.store(Size::Double, R10, self.written + 8 * number as i16, R0);
+                }
+                if self.is_record(*map) {
+                    let place = self.seal(*map, key.len(), R10, self.written);
+                    self.code.store(Size::Double, R10, self.written + place, R0);
                 }
                 self.code.copy(R3, R10);
                 self.code.add(R3, i32::from(self.written));
@@ -122,7 +136,7 @@ impl Emitter<'_> {
         }
     }
 
-    fn call(&mut self, map: usize, helper: Helper, key: i16) {
+    pub(super) fn call(&mut self, map: usize, helper: Helper, key: i16) {
         self.code.copy(R2, R10);
         self.code.add(R2, i32::from(key));
         self.code.load_map(R1, &self.maps[map]);
@@ -135,13 +149,13 @@ impl Emitter<'_> {
         self.code.jump_if(R0, Condition::Equal, 0, absent);
         for (from, to) in words.clone() {
             self.code.load(Size::Double, R1, R0, 8 * from);
-            self.code.store(Size::Double, R10, FOUND + 8 * to, R1);
+            self.code.store(Size::Double, R10, self.found + 8 * to, R1);
         }
         self.code.set(R0, 1);
         self.code.jump(end);
         self.code.bind(absent);
         for (_, to) in words {
-            self.code.store_value(Size::Double, R10, FOUND + 8 * to, 0);
+            self.code.store_value(Size::Double, R10, self.found + 8 * to, 0);
         }
         self.code.bind(end);
     }

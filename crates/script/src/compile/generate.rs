@@ -215,6 +215,7 @@ local names = nf.table { name = \"names\", key = { \"text:24\", \"int\" }, limit
 local seen = nf.table { name = \"seen\", key = { \"int\", \"ipv6\" }, limit = 3, expires = 3600000 }
 local open = nf.table { name = \"open\", key = \"ipv4\", value = \"mac\" }
 local flags = nf.table { name = \"flags\", key = { \"bool\", \"mac\" }, value = \"bool\", when_full = \"oldest\" }
+local pairs_of = nf.table { name = \"pairs\", key = \"int\", value = { \"int\", \"int\" }, limit = 3 }
 local count = nf.counter(\"count\")
 local few = nf.flows { name = \"few\", limit = 3, when_full = \"refuse\" }
 local flows = nf.flows { name = \"flows\" }
@@ -420,7 +421,10 @@ fn table(random: &mut Random, view: &str, kind: &str) -> String {
         "ip4" => format!("\"::ffff:\" .. {view}:{}():get()", random.pick(&["saddr", "daddr"])),
         _ => "\"2001:db8::1\"".to_owned(),
     };
-    match random.below(9) {
+    match random.below(12) {
+        11 => format!("local one, other = pairs_of:get({number} & 3) if one then a, b = other, one end"),
+        10 => format!("if not pairs_of:set({number} & 3, a, b) then b = 0 end"),
+        9 => format!("local one, other = pairs_of:add(a & 3, {number}, b) a = one or other or 3"),
         8 => format!("a = count:add(seen:get({number} & 1, {address}){})", random.pick(&["", " or 2"])),
         0 => format!("a = seen:get({number}, {address}) or 1"),
         1 => format!("if not seen:set({number} & 1, {address}, b) then b = 0 end"),

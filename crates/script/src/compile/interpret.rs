@@ -24,7 +24,7 @@ pub(super) enum Outcome {
 #[derive(Default)]
 pub(super) struct Maps {
     entries: HashMap<(usize, Vec<i64>), Vec<i64>>,
-    found: [i64; 3],
+    found: [i64; 9],
     /// What was logged: which line, and its numbers.
     pub(super) logged: Vec<(usize, Vec<i64>)>,
     /// What was captured: for which, and the packet.
@@ -54,7 +54,7 @@ impl Maps {
 
     fn lookup(&mut self, map: usize, key: Vec<i64>, first: u8) -> i64 {
         let entry = self.entries.get(&(map, key));
-        self.found = [0; 3];
+        self.found = [0; 9];
         let numbers = entry.into_iter().flat_map(|entry| entry[..1].iter().chain(&entry[first.into()..]));
         for (word, value) in self.found.iter_mut().zip(numbers) {
             *word = *value;
@@ -71,7 +71,8 @@ impl Maps {
         };
         let holding = entries.iter().filter(|(prefix, _)| prefix.contains(&address));
         let longest = holding.max_by_key(|(prefix, _)| prefix.prefix_len());
-        self.found = [0, longest.map_or(0, |(_, value)| *value), 0];
+        self.found = [0; 9];
+        self.found[1] = longest.map_or(0, |(_, value)| *value);
         i64::from(longest.is_some())
     }
 
@@ -115,10 +116,16 @@ pub(super) fn run(
                 Action::Update { map, ref key, ref value, .. } => {
                     maps.update(&program.maps[map], map, all(key), all(value))
                 }
-                Action::Add { map, ref key, amount, now } => {
+                Action::Replace { map, ref key, ref value } => {
+                    let there = maps.entries.get_mut(&(map, all(key)));
+                    i64::from(there.map(|entry| *entry = all(value)).is_some())
+                }
+                Action::Add { map, ref key, ref amounts, now } => {
                     if let Some(entry) = maps.entries.get_mut(&(map, all(key))) {
                         entry[0] = of(now);
-                        entry[1] = entry[1].wrapping_add(of(amount));
+                        for (number, amount) in entry[1..].iter_mut().zip(amounts) {
+                            *number = number.wrapping_add(of(*amount));
+                        }
                     }
                     maps.lookup(map, all(key), 1)
                 }

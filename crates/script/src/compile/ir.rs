@@ -176,14 +176,24 @@ pub enum Action {
         /// The time, and the value.
         value: Vec<Operand>,
     },
-    /// Adds to the first number of an entry that is there; what that is then is found as by [`Action::Lookup`].
+    /// Writes a record that is there: 1, or 0 if there is none.
+    Replace {
+        /// Which of [`Program::maps`].
+        map: usize,
+        /// The key.
+        key: Vec<Operand>,
+        /// The time, and the value.
+        value: Vec<Operand>,
+    },
+    /// Adds to the first numbers of an entry that is there, several as one; what they are then is found as by
+    /// [`Action::Lookup`].
     Add {
         /// Which of [`Program::maps`].
         map: usize,
         /// The key.
         key: Vec<Operand>,
-        /// How much.
-        amount: Operand,
+        /// How much to each.
+        amounts: Vec<Operand>,
         /// The time.
         now: Operand,
     },
@@ -431,9 +441,11 @@ impl Action {
                 vec![*offset, *difference, *pseudo, *optional]
             }
             Action::Lookup { key, .. } | Action::Delete { key, .. } => key.clone(),
-            Action::Update { key, value, .. } => [&key[..], value].concat(),
-            Action::Add { key, amount: one, now: other, .. }
-            | Action::Put { key, value: one, now: other, .. } => [&key[..], &[*one, *other]].concat(),
+            Action::Update { key, value, .. } | Action::Replace { key, value, .. } => {
+                [&key[..], value].concat()
+            }
+            Action::Add { key, amounts, now, .. } => [&key[..], amounts, &[*now]].concat(),
+            Action::Put { key, value, now, .. } => [&key[..], &[*value, *now]].concat(),
             Action::Find { address, .. } => address.clone(),
             Action::Count { place, amount, .. } => vec![*place, *amount],
             Action::Log { numbers, .. } => numbers.clone(),
@@ -602,8 +614,16 @@ impl fmt::Display for Action {
                 f.write_str(" = ")?;
                 list(f, value)
             }
-            Action::Add { map, key, amount, .. } => {
-                write!(f, "add {amount} in map {map}: ")?;
+            Action::Replace { map, key, value } => {
+                write!(f, "replace in map {map}: ")?;
+                list(f, key)?;
+                f.write_str(" = ")?;
+                list(f, value)
+            }
+            Action::Add { map, key, amounts, .. } => {
+                f.write_str("add ")?;
+                list(f, amounts)?;
+                write!(f, " in map {map}: ")?;
                 list(f, key)
             }
             Action::Put { map, key, word, value, .. } => {

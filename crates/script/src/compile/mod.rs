@@ -39,6 +39,8 @@ mod mirrored;
 mod mutated;
 #[cfg(test)]
 mod punt;
+#[cfg(test)]
+mod record;
 mod refusal;
 pub mod shared;
 #[cfg(test)]

@@ -57,10 +57,10 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A table with the parts of its keys and its values.
+/// A table with the parts of its keys and of its values.
 pub(super) struct ScriptTable {
     pub(super) key: Vec<Part>,
-    pub(super) value: Part,
+    pub(super) value: Vec<Part>,
     pub(super) entries: Mutex<Table<Vec<u8>>>,
 }
 
@@ -68,7 +68,7 @@ impl ScriptTable {
     /// What was declared.
     pub(super) fn form(&self) -> Form {
         let shape = lock(&self.entries).shape();
-        Form::Table { key: self.key.clone(), value: self.value, shape }
+        Form::Table { key: self.key.clone(), value: self.value.clone(), shape }
     }
 }
 

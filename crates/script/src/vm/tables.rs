@@ -18,7 +18,7 @@ use super::named::{Flows, ScriptTable, lock};
 use super::natives::handle;
 use super::options::{name, persistent};
 use crate::compile::shared::{self, Part};
-use crate::entry::{EntryError, integer, prefix};
+use crate::entry::{EntryError, prefix, split};
 use crate::kind::{self, Kind};
 use crate::packet::Flow;
 use crate::store::Given;
@@ -199,37 +199,48 @@ impl UserData for TableHandle {
             let table = &this.table;
             let now = this.core.shared.borrow_mut().host.now_ms();
             let key = this.encode(lua, &key)?;
-            lock(&table.entries).get(&key, now).map(|value| decode(lua, table.value, value)).transpose()
+            let entries = lock(&table.entries);
+            let Some(value) = entries.get(&key, now) else {
+                return Ok(MultiValue::from_vec(vec![Value::Nil; table.value.len()]));
+            };
+            split(&table.value, value).map(|(part, own)| decode(lua, part, own)).collect()
         });
         methods.add_method("set", |lua, this, mut arguments: MultiValue| {
             let table = &this.table;
-            let value = arguments.pop_back().unwrap_or(Value::Nil);
+            let values = this.values(&mut arguments);
             let now = this.core.shared.borrow_mut().host.now_ms();
             let key = this.encode(lua, &arguments)?;
-            if value.is_nil() {
+            if let [Value::Nil] = values[..] {
                 lock(&table.entries).remove(&key, now);
                 return Ok(true);
             }
             let mut encoded = Vec::new();
-            encode(lua, table.value, &value, &mut encoded)?;
+            for (part, value) in table.value.iter().zip(&values) {
+                encode(lua, *part, value, &mut encoded)?;
+            }
             let mut entries = lock(&table.entries);
             Ok(entries.entry(&key, now, Vec::new).map(|entry| *entry = encoded).is_some())
         });
         methods.add_method("add", |lua, this, mut arguments: MultiValue| {
             let table = &this.table;
-            let amount = arguments.pop_back().unwrap_or(Value::Nil);
-            if table.value != Part::Kind(Kind::Int) {
+            let amounts = this.values(&mut arguments);
+            if table.value.iter().any(|part| *part != Part::Kind(Kind::Int)) {
                 return Err(fail(lua, "add: the values of this table are no integers"));
             }
-            let amount: i64 = lua.unpack(amount)?;
+            let amounts: Vec<i64> =
+                amounts.into_iter().map(|amount| lua.unpack(amount)).collect::<mlua::Result<_>>()?;
             let now = this.core.shared.borrow_mut().host.now_ms();
             let key = this.encode(lua, &arguments)?;
             let mut entries = lock(&table.entries);
-            Ok(entries.entry(&key, now, || vec![0; 8]).map(|entry| {
-                let sum = integer(entry).wrapping_add(amount);
-                entry.copy_from_slice(&sum.to_be_bytes());
-                sum
-            }))
+            let Some(entry) = entries.entry(&key, now, || vec![0; 8 * amounts.len()]) else {
+                return Ok(MultiValue::from_vec(vec![Value::Nil; amounts.len()]));
+            };
+            let sums = entry.as_chunks_mut::<8>().0.iter_mut().zip(amounts).map(|(octets, amount)| {
+                let sum = i64::from_be_bytes(*octets).wrapping_add(amount);
+                *octets = sum.to_be_bytes();
+                Value::Integer(sum)
+            });
+            Ok(sums.collect())
         });
         methods.add_method("delete", |lua, this, key: MultiValue| {
             let table = &this.table;
@@ -321,6 +332,15 @@ impl Flows {
 }
 
 impl TableHandle {
+    /// Takes the values from the end of what a method was given: the key is before them.
+    fn values(&self, arguments: &mut MultiValue) -> Vec<Value> {
+        let from = arguments.len().saturating_sub(self.table.value.len());
+        let mut values: Vec<Value> =
+            std::iter::from_fn(|| if arguments.len() > from { arguments.pop_back() } else { None }).collect();
+        values.reverse();
+        values
+    }
+
     fn encode(&self, lua: &Lua, key: &MultiValue) -> mlua::Result<std::cell::RefMut<'_, Vec<u8>>> {
         let parts = &self.table.key;
         if key.len() != parts.len() {
@@ -394,18 +414,20 @@ fn shape(lua: &Lua, options: &LuaTable, expires_ms: Option<u64>, when_full: When
     Ok(Shape { limit: limit(lua, options)?, expires_ms, when_full })
 }
 
-fn parts(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Part>, Part)> {
+fn parts(lua: &Lua, options: &LuaTable) -> mlua::Result<(Vec<Part>, Vec<Part>)> {
     let part = |name: &str| {
         let takes = "int, bool, mac, ipv4, ipv6 or text:N (N up to 1024)";
         Part::from_name(name).ok_or_else(|| fail(lua, format_args!("{name:?} is none of {takes}")))
     };
-    let key = match options.get::<Value>("key")? {
-        Value::String(name) => vec![part(&name.to_string_lossy())?],
-        Value::Table(names) => {
-            names.sequence_values::<String>().map(|name| part(&name?)).collect::<mlua::Result<_>>()?
-        }
-        _ => return Err(fail(lua, "`key` must be a kind, or a list of them")),
+    let parts = |of: &str| match options.get::<Value>(of)? {
+        Value::String(name) => Ok(vec![part(&name.to_string_lossy())?]),
+        Value::Table(names) => names.sequence_values::<String>().map(|name| part(&name?)).collect(),
+        Value::Nil if of == "value" => Ok(vec![Part::Kind(Kind::Int)]),
+        _ => Err(fail(lua, format_args!("`{of}` must be a kind, or a list of them"))),
     };
-    let value = options.get::<Option<String>>("value")?.unwrap_or_else(|| "int".into());
-    Ok((key, part(&value)?))
+    let (key, value) = (parts("key")?, parts("value")?);
+    if value.is_empty() {
+        return Err(fail(lua, "`value` must be a kind, or a list of them"));
+    }
+    Ok((key, value))
 }

@@ -16,6 +16,7 @@ local seen = nf.table { name = "seen", key = { "ipv6", "int" }, value = "int", l
 local names = nf.table { name = "names", key = "text:20", value = "bool", limit = 4, expires = 3600000 }
 local macs = nf.table { name = "macs", key = "mac", value = "ipv4", limit = 4, when_full = "oldest" }
 local packets = nf.counter "packets"
+local traffic = nf.table { name = "traffic", key = "ipv6", value = { "int", "int" }, limit = 4, when_full = "oldest" }
 function process_packet(p)
   local eth = p:data(packet_eth)
   local ip = eth:data(packet_ip6)
@@ -25,6 +26,8 @@ function process_packet(p)
   seen:add(ip:daddr():get(), ip:nexthdr():get(), 1)
   if names:get("off") then return NF_ACCEPT end
   macs:get("00:00:00:00:00:01")
+  local count, octets = traffic:add(ip:daddr():get(), 1, 1000)
+  if octets ~= count * 1000 then return NF_DROP end
   return NF_ACCEPT
 end
 "#;
@@ -79,12 +82,23 @@ fn entries_are_read_and_changed_alike_in_both_tiers() {
         assert_eq!(table(&scene, &["delete", "packets"]), "packets: 1 entry removed\n");
         assert_eq!(table(&scene, &["get", "packets"]), "0\n", "{tier}");
 
+        // Records.
+        assert_eq!(table(&scene, &["get", "traffic", SERVER]), "9 9000\n", "{tier}");
+        let entry = parsed(&table(&scene, &["get", "traffic", SERVER, "--json"]));
+        assert_eq!(entry, json!({ "key": SERVER, "value": [9, 9000] }), "{tier}");
+        table(&scene, &["set", "traffic", SERVER, "10", "10000"]);
+        assert!(reaches().ends_with(" 0%"), "{tier}");
+        assert_eq!(table(&scene, &["get", "traffic", SERVER]), "13 13000\n", "{tier}");
+        table(&scene, &["delete", "traffic", "--all"]);
+        table(&scene, &["set", "traffic", "2001:db8::5", "-7", "8"]);
+
         // The other kinds: what is told is taken back.
         table(&scene, &["set", "names", "a\\x00b, \"c\"", "true"]);
         table(&scene, &["set", "macs", "02:00:00:00:00:0a", "192.0.2.1"]);
         for (name, expected) in [
             ("names", "key,value\n\"a\\x00b, \"\"c\"\"\",true\n"),
             ("macs", "key,value\n02:00:00:00:00:0A,192.0.2.1\n"),
+            ("traffic", "key,value1,value2\n2001:db8::5,-7,8\n"),
         ] {
             let dumped = table(&scene, &["dump", name]);
             assert_eq!(dumped, expected, "{tier}");
@@ -101,7 +115,7 @@ fn entries_are_read_and_changed_alike_in_both_tiers() {
         let list = parsed(&table(&scene, &["list", "--json"]));
         let names: Vec<_> =
             list["tables"].as_array().expect("a list").iter().map(|one| &one["name"]).collect();
-        assert_eq!(names, ["blocked", "macs", "names", "packets", "seen"], "{tier}");
+        assert_eq!(names, ["blocked", "macs", "names", "packets", "seen", "traffic"], "{tier}");
         let blocked = &list["tables"][0];
         assert_eq!(
             (&blocked["form"], &blocked["entries"], &blocked["limit"]),
@@ -117,14 +131,18 @@ fn entries_are_read_and_changed_alike_in_both_tiers() {
             table(&scene, &["list"])
         );
 
+        assert_eq!(list["tables"][5]["value"], json!(["int", "int"]));
+
         // What is wrong.
         for (words, expected) in [
             (&["get", "nothing"][..], "no script uses a table \"nothing\": there is \"blocked\""),
             (&["get", "seen", SERVER], "the key has 2 parts (ipv6, int), and 1 were given"),
             (&["get", "seen", CLIENT, "x"], "int takes an integer of 64 bits, not \"x\""),
             (&["get", "seen", "10.0.0.1", "1"], "ipv6 takes \"2001:db8::1\", not \"10.0.0.1\""),
-            (&["set", "seen", SERVER, "58"], "seen: give ipv6 int, and then the value"),
+            (&["set", "seen", SERVER, "58"], "seen: give ipv6 int int, the key and then the value"),
             (&["set", "blocked", "2001:db8::/130"], "\"2001:db8::/130\" is not a prefix"),
+            (&["set", "traffic", SERVER, "1"], "the value is int and int, and 1 were given"),
+            (&["set", "traffic", SERVER, "1", "x"], "int takes an integer of 64 bits, not \"x\""),
             (&["get", "packets", "5"], "a counter has no key, and 1 were given"),
             (&["get", "packets", "--script", "77"], "there is no script 77"),
         ] {

@@ -43,7 +43,7 @@ impl Lower<'_> {
                 self.line = expression.line;
                 let object = self.unwrap(object);
                 let arguments = self.counted(arguments);
-                self.method(&object, name, &arguments).into()
+                self.method(&object, name, &arguments)
             }
             _ => self.expression(expression).into(),
         }
@@ -87,6 +87,11 @@ impl Lower<'_> {
 
         let mut returns = inlined.returns;
         returns.extend(ended.map(|state| (state, Results::default())));
+        self.join_results(returns)
+    }
+
+    /// What there is where ways meet that each give values.
+    pub(super) fn join_results(&mut self, returns: Vec<(State, Results)>) -> Results {
         let most = returns.iter().map(|(_, results)| results.values.len()).max().unwrap_or(0);
         let least = returns.iter().map(|(_, results)| results.least).min().unwrap_or(0);
         let keys: Vec<Key> = (0..most).map(|_| self.temporary()).collect();
@@ -142,13 +147,15 @@ impl Lower<'_> {
         }
     }
 
-    fn method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Slot {
+    fn method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Results {
         match &object.shape {
             Shape::Unclear => {
                 self.refuse_use("the object");
                 Slot::unclear()
             }
-            Shape::OneOf(_) => self.each(object, |lower, object| lower.method(object, name, arguments)),
+            Shape::OneOf(_) => {
+                return self.each_of(object, |lower, object| lower.method(object, name, arguments));
+            }
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
             Shape::Text(_) | Shape::PacketText(..)
                 if name == "lower"
@@ -159,11 +166,12 @@ impl Lower<'_> {
             }
             Shape::Stream => self.stream_method(object, name, arguments),
             Shape::Flow(shared) => self.flow_method(shared, object, name, arguments),
-            Shape::Known(Known::Shared(shared)) => self.shared_method(shared, name, arguments),
+            Shape::Known(Known::Shared(shared)) => return self.shared_method(shared, name, arguments),
             shape => {
                 let shape = shape.name();
                 self.refuse(format!("{shape} has no method '{name}' in the kernel"))
             }
         }
+        .into()
     }
 }

@@ -7,7 +7,7 @@ use super::arithmetic::MAPPED;
 use super::layout::FLOW;
 use crate::compile::ir::{Action, Condition, Operand, Operation};
 use crate::compile::known::Known;
-use crate::compile::shared::{FLOW_KEY, Form, Part, Shared};
+use crate::compile::shared::{FLOW_KEY, Form, MapPart, Part, Shared};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::tables;
@@ -37,7 +37,7 @@ impl Lower<'_> {
         let count = names.len();
         let shared =
             Arc::new(Shared { name, form: Form::Flows { shape, names }, persistent: false, metric: None });
-        let map = self.map(&shared, false);
+        let map = self.map(&shared, MapPart::Entries);
         self.optional(|lower, absent| {
             let mut key = lower.flow_key(absent)?;
             let reversed = key.pop()?;
@@ -156,7 +156,7 @@ impl Lower<'_> {
         arguments: &[Slot],
     ) -> Slot {
         let Form::Flows { shape, .. } = &shared.form else { return Slot::unclear() };
-        let (map, (key, reversed)) = (self.map(shared, false), flow.parts.split_at(FLOW_KEY));
+        let (map, (key, reversed)) = (self.map(shared, MapPart::Entries), flow.parts.split_at(FLOW_KEY));
         let there = self.alive_flow(map, shape, key, DIRECTION);
         match (name, arguments) {
             ("is_reply", []) => {
@@ -208,6 +208,6 @@ impl Lower<'_> {
             self.refuse("a field of a flow whose name does not stand behind a dot");
             return None;
         };
-        Some((self.map(shared, false), *shape, NAMED + place as u8))
+        Some((self.map(shared, MapPart::Entries), *shape, NAMED + place as u8))
     }
 }

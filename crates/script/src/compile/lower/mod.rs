@@ -183,6 +183,13 @@ struct Results {
     least: usize,
 }
 
+impl Results {
+    /// So many on any way.
+    fn of(values: Vec<Slot>) -> Self {
+        Self { least: values.len(), values }
+    }
+}
+
 impl From<Slot> for Results {
     fn from(value: Slot) -> Self {
         Self { values: vec![value], least: 1 }

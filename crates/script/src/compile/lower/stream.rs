@@ -7,6 +7,7 @@ use super::layout::FLOW;
 use crate::compile::decided;
 use crate::compile::ir::{Action, Condition, Operation};
 use crate::compile::known::Known;
+use crate::compile::shared::MapPart;
 use crate::compile::slot::{Shape, Slot};
 use crate::vm::Verdict;
 use wire::{protocol, tcp};
@@ -27,7 +28,7 @@ impl Lower<'_> {
             [Slot { shape: Shape::Known(Known::Streams(shared)), .. }] => Arc::clone(shared),
             _ => return self.refuse("stream: what is given is no table of streams"),
         };
-        let map = self.map_of(&shared, false);
+        let map = self.map_of(&shared, MapPart::Entries);
         self.optional(|lower, absent| {
             let layout = lower.layout();
             let [_, number, segment] = layout.get(FLOW..)?.try_into().ok()?;

@@ -2,29 +2,31 @@
 
 use std::sync::Arc;
 
-use super::Lower;
 use super::field::{address, numbers};
 use super::text::left_aligned;
+use super::{Lower, Results};
 use crate::compile::ir::{Action, Condition, Failure, Operand, Operation};
-use crate::compile::shared::{Form, Map, Part, Shared, words};
+use crate::compile::shared::{Form, Map, MapPart, Part, Shared, words, words_of};
 use crate::compile::slot::{Shape, Slot};
 use crate::kind::Kind;
 use crate::tables;
 
 /// Numbers in a key at most.
 const LONGEST_KEY: usize = 6;
+/// Numbers in a value at most.
+const LONGEST_VALUE: usize = 8;
 
 impl Lower<'_> {
     /// A method of one of them.
-    pub(super) fn shared_method(&mut self, shared: &Arc<Shared>, name: &str, arguments: &[Slot]) -> Slot {
+    pub(super) fn shared_method(&mut self, shared: &Arc<Shared>, name: &str, arguments: &[Slot]) -> Results {
         // An argument that may be one thing or another is looked at for each.
         if let Some(place) = arguments.iter().position(|slot| matches!(slot.present().shape, Shape::OneOf(_)))
         {
             if name == "set" && place + 1 == arguments.len() {
-                return self.refuse("the value is one thing here and another there");
+                return self.refuse("the value is one thing here and another there").into();
             }
             let value = self.unwrap(arguments[place].clone());
-            return self.each(&value, |lower, variant| {
+            return self.each_of(&value, |lower, variant| {
                 let mut arguments = arguments.to_vec();
                 arguments[place] = variant.clone();
                 lower.shared_method(shared, name, &arguments)
@@ -32,14 +34,19 @@ impl Lower<'_> {
         }
         match (&shared.form, name, arguments) {
             (Form::Table { key, value, shape }, "get" | "set" | "add" | "delete", _) => {
-                let table = Table { map: self.map(shared, false), key, value: *value, shape };
-                if let Part::Text(_) = value {
-                    return self.refuse("values that are strings");
+                let table = Table { map: self.map(shared, MapPart::Entries), key, value, shape };
+                if value.iter().any(|part| matches!(part, Part::Text(_))) {
+                    return self.refuse("values that are strings").into();
                 }
-                if key.iter().map(|part| words(*part)).sum::<usize>() > LONGEST_KEY {
-                    return self.refuse(format!("a key of more than {} bytes", LONGEST_KEY * 8));
+                for (what, parts, most) in [("key", key, LONGEST_KEY), ("value", value, LONGEST_VALUE)] {
+                    if words_of(parts) > most {
+                        return self.refuse(format!("a {what} of more than {} bytes", most * 8)).into();
+                    }
                 }
-                self.table_method(&table, name, arguments)
+                if table.is_record() {
+                    self.map_of(shared, MapPart::Locks);
+                }
+                return self.table_method(&table, name, arguments);
             }
             (Form::Counter, "add" | "get", [] | [_]) => {
                 let amount = match (name, arguments) {
@@ -50,36 +57,42 @@ impl Lower<'_> {
                 if shared.metric.is_some() {
                     self.fail_if(Condition::Less, amount, 0, Failure::Negative);
                 }
-                let map = self.map(shared, false);
+                let map = self.map(shared, MapPart::Entries);
                 Slot::integer(self.emit(Action::Count { map, place: 0.into(), amount }))
             }
             (Form::Histogram { bounds }, "observe", [value]) => self.observe(shared, bounds, value.clone()),
             (Form::Prefixes { .. }, "find", [looked_for]) => self.find(shared, looked_for),
             _ => self.refuse(format!("'{name}' of '{}' is not there in the kernel", shared.name)),
         }
+        .into()
     }
 
-    fn table_method(&mut self, table: &Table<'_>, name: &str, arguments: &[Slot]) -> Slot {
-        let parts = table.key.len() + usize::from(matches!(name, "set" | "add"));
-        if arguments.len() != parts {
+    fn table_method(&mut self, table: &Table<'_>, name: &str, arguments: &[Slot]) -> Results {
+        let values = if matches!(name, "set" | "add") { table.value.len() } else { 0 };
+        if arguments.len() != table.key.len() + values {
             self.fail(Failure::WrongValue);
-            return Slot::unclear();
+            return Slot::unclear().into();
         }
         let (key, rest) = arguments.split_at(table.key.len());
-        let Some(key) = self.encoded(table.key, key) else { return Slot::unclear() };
+        let Some(key) = self.encoded(table.key, key) else { return Slot::unclear().into() };
         match (name, rest) {
             ("get", _) => {
                 let there = self.alive(table, &key);
-                let mut parts = vec![there];
-                parts.extend(
-                    (0..words(table.value)).map(|word| self.emit(Action::Value { word: 1 + word as u8 })),
-                );
-                let shape = match table.value {
-                    Part::Kind(Kind::Bool) => Shape::Boolean,
-                    Part::Kind(kind @ (Kind::Mac | Kind::Ipv4 | Kind::Ipv6)) => Shape::Address(kind),
-                    _ => Shape::Integer,
+                let mut word = 0;
+                let one = |part: &Part| {
+                    let mut parts = vec![there];
+                    parts.extend((0..words(*part)).map(|_| {
+                        word += 1;
+                        self.emit(Action::Value { word })
+                    }));
+                    let shape = match part {
+                        Part::Kind(Kind::Bool) => Shape::Boolean,
+                        Part::Kind(kind @ (Kind::Mac | Kind::Ipv4 | Kind::Ipv6)) => Shape::Address(*kind),
+                        _ => Shape::Integer,
+                    };
+                    Slot::new(Shape::Optional(Box::new(shape)), parts)
                 };
-                Slot::new(Shape::Optional(Box::new(shape)), parts)
+                return Results::of(table.value.iter().map(one).collect());
             }
             ("delete", _) => {
                 let there = self.alive(table, &key);
@@ -87,9 +100,14 @@ impl Lower<'_> {
                 Slot::boolean(there)
             }
             ("set", [value]) => self.set_entry(table, key, value),
-            ("add", [amount]) => self.add(table, key, amount),
+            ("set", values) => match self.encoded(table.value, values) {
+                Some(values) => Slot::boolean(self.set_record(table, key, values)),
+                None => Slot::unclear(),
+            },
+            ("add", amounts) => return self.add(table, key, amounts),
             _ => Slot::unclear(),
         }
+        .into()
     }
 
     fn set_entry(&mut self, table: &Table<'_>, key: Vec<Operand>, value: &Slot) -> Slot {
@@ -105,7 +123,7 @@ impl Lower<'_> {
         let mut states: Vec<_> = self.state.take().into_iter().collect();
         self.state = there;
         if self.state.is_some()
-            && let Some(value) = self.encoded(&[table.value], &[value.present()])
+            && let Some(value) = self.encoded(table.value, &[value.present()])
         {
             let stored = self.update(table, key, value);
             self.set(result.clone(), Slot::boolean(stored));
@@ -115,14 +133,38 @@ impl Lower<'_> {
         self.take(&result)
     }
 
-    fn add(&mut self, table: &Table<'_>, key: Vec<Operand>, amount: &Slot) -> Slot {
-        if table.value != Part::Kind(Kind::Int) {
-            self.fail(Failure::WrongValue);
-            return Slot::unclear();
-        }
-        let amount = self.integer(amount.clone(), "what is added");
+    /// Writes a record into its place, or else a new one: 1, or 0 if there is no room.
+    fn set_record(&mut self, table: &Table<'_>, key: Vec<Operand>, values: Vec<Operand>) -> Operand {
+        let now = self.now(table.shape);
+        let value = [now].into_iter().chain(values.iter().copied()).collect();
+        let there = self.emit(Action::Replace { map: table.map, key: key.clone(), value });
         let result = self.temporary();
-        let shape = Shape::Optional(Box::new(Shape::Integer));
+        let (there, absent) = self.branch(Condition::NotEqual, there, 0.into());
+        self.state = there;
+        self.set(result.clone(), Slot::boolean(1));
+        let there = self.state.take();
+        self.state = absent;
+        let stored = self.update(table, key, values);
+        self.set(result.clone(), Slot::boolean(stored));
+        let absent = self.state.take();
+        self.join(there.into_iter().chain(absent));
+        self.take(&result).parts[0]
+    }
+
+    /// Adds to all numbers of an entry as one: what they are then.
+    fn add(&mut self, table: &Table<'_>, key: Vec<Operand>, amounts: &[Slot]) -> Results {
+        if table.value.iter().any(|part| *part != Part::Kind(Kind::Int)) {
+            self.fail(Failure::WrongValue);
+            return Slot::unclear().into();
+        }
+        let amounts: Vec<_> =
+            amounts.iter().map(|amount| self.integer(amount.clone(), "what is added")).collect();
+        let keys: Vec<_> = amounts.iter().map(|_| self.temporary()).collect();
+        let set = |lower: &mut Self, there: Operand, sums: &[Operand]| {
+            for (key, sum) in keys.iter().zip(sums) {
+                lower.set(key.clone(), Slot::new(Shape::Optional(Box::new(Shape::Integer)), [there, *sum]));
+            }
+        };
         let mut ends = Vec::new();
         let there = self.emit(Action::Lookup { map: table.map, key: key.clone(), first: 1, words: 1 });
         let (there, absent) = self.branch(Condition::NotEqual, there, 0.into());
@@ -131,32 +173,33 @@ impl Lower<'_> {
         let (alive, expired) = self.branch(Condition::NotEqual, alive, 0.into());
         self.state = expired;
         if self.state.is_some() {
-            let stored = self.update(table, key.clone(), vec![amount]);
-            self.set(result.clone(), Slot::new(shape.clone(), [stored, amount]));
+            let stored = self.update(table, key.clone(), amounts.clone());
+            set(self, stored, &amounts);
             ends.extend(self.state.take());
         }
         self.state = absent;
         // Another processor may have written it since.
-        let stored = self.write_entry(table, key.clone(), vec![amount], true);
+        let stored = self.write_entry(table, key.clone(), amounts.clone(), true);
         let (stored, other) = self.branch(Condition::NotEqual, stored, 0.into());
         self.state = stored;
-        self.set(result.clone(), Slot::new(shape.clone(), [1.into(), amount]));
+        set(self, 1.into(), &amounts);
         ends.extend(self.state.take());
         self.join(alive.into_iter().chain(other));
         let now = self.now(table.shape);
-        let there = self.emit(Action::Add { map: table.map, key, amount, now });
-        let sum = self.emit(Action::Value { word: 1 });
-        self.set(result.clone(), Slot::new(shape, [there, sum]));
+        let words = 1..=amounts.len() as u8;
+        let there = self.emit(Action::Add { map: table.map, key, amounts, now });
+        let sums: Vec<_> = words.map(|word| self.emit(Action::Value { word })).collect();
+        set(self, there, &sums);
         ends.extend(self.state.take());
         self.join(ends);
-        self.take(&result)
+        Results::of(keys.iter().map(|key| self.take(key)).collect())
     }
 
     /// Counts a value in its bucket: the first one whose end is not less.
     fn observe(&mut self, shared: &Arc<Shared>, bounds: &[i64], value: Slot) -> Slot {
         let value = self.integer(value, "what is observed");
         self.fail_if(Condition::Less, value, 0, Failure::Negative);
-        let map = self.map(shared, false);
+        let map = self.map(shared, MapPart::Entries);
         let mut place = Operand::Constant(1);
         for bound in bounds {
             let is_above = self.compare(Condition::Less, *bound, value);
@@ -188,7 +231,8 @@ impl Lower<'_> {
                 return Slot::unclear();
             }
         };
-        let map = self.map(shared, kind == Kind::Ipv6);
+        let part = if kind == Kind::Ipv6 { MapPart::Ipv6 } else { MapPart::Entries };
+        let map = self.map(shared, part);
         let there = self.emit(Action::Find { map, address: key });
         let value = self.emit(Action::Value { word: 1 });
         Slot::new(Shape::Optional(Box::new(Shape::Integer)), [there, value])
@@ -200,7 +244,7 @@ impl Lower<'_> {
             map: table.map,
             key: key.to_vec(),
             first: 1,
-            words: words(table.value) as u8,
+            words: words_of(table.value) as u8,
         });
         self.unless_old(table.shape, there)
     }
@@ -283,17 +327,17 @@ impl Lower<'_> {
     }
 
     /// The number of a map in the program.
-    pub(super) fn map(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
+    pub(super) fn map(&mut self, shared: &Arc<Shared>, part: MapPart) -> usize {
         self.punt_shared(&shared.name);
-        self.map_of(shared, is_ipv6)
+        self.map_of(shared, part)
     }
 
     /// The same, whichever tier has what is in it.
-    pub(super) fn map_of(&mut self, shared: &Arc<Shared>, is_ipv6: bool) -> usize {
+    pub(super) fn map_of(&mut self, shared: &Arc<Shared>, part: MapPart) -> usize {
         if self.state.is_none() {
             return 0;
         }
-        let map = Map { shared: shared.clone(), is_ipv6 };
+        let map = Map { shared: shared.clone(), part };
         let known = self.program.maps.iter().position(|known| *known == map);
         known.unwrap_or_else(|| {
             self.program.maps.push(map);
@@ -306,6 +350,12 @@ impl Lower<'_> {
 struct Table<'a> {
     map: usize,
     key: &'a [Part],
-    value: Part,
+    value: &'a [Part],
     shape: &'a tables::Shape,
+}
+
+impl Table<'_> {
+    const fn is_record(&self) -> bool {
+        self.value.len() > 1
+    }
 }

@@ -1,6 +1,6 @@
 //! Values that are one thing on one way and another on another: all that is done with them is done for each.
 
-use super::Lower;
+use super::{Lower, Results};
 use crate::compile::ir::{Condition, Operand};
 use crate::compile::slot::{Shape, Slot};
 
@@ -52,9 +52,18 @@ impl Lower<'_> {
 
     /// Does something with what a value is, whatever that is.
     pub(super) fn each(&mut self, slot: &Slot, mut act: impl FnMut(&mut Self, &Slot) -> Slot) -> Slot {
+        let results = self.each_of(slot, |lower, slot| act(lower, slot).into());
+        results.values.into_iter().next().unwrap_or_else(Slot::unclear)
+    }
+
+    /// The same of what may give several values.
+    pub(super) fn each_of(
+        &mut self,
+        slot: &Slot,
+        mut act: impl FnMut(&mut Self, &Slot) -> Results,
+    ) -> Results {
         let Shape::OneOf(shapes) = &slot.shape else { return act(self, slot) };
-        let key = self.temporary();
-        let mut states = Vec::new();
+        let mut ends = Vec::new();
         let line = self.line;
         let variants = slot.variants();
         for (number, ((tag, _), variant)) in shapes.iter().zip(&variants).enumerate() {
@@ -66,15 +75,13 @@ impl Lower<'_> {
             }
             if self.state.is_some() {
                 self.line = line;
-                let result = act(self, variant);
-                self.set(key.clone(), result);
-                states.extend(self.state.take());
+                let results = act(self, variant);
+                ends.extend(self.state.take().map(|state| (state, results)));
             }
             self.state = others;
         }
         self.line = line;
-        self.join(states);
-        self.take(&key)
+        self.join_results(ends)
     }
 }
 

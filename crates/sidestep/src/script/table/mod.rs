@@ -2,10 +2,8 @@
 //!
 //! | module | what it is |
 //! |---|---|
-//! | [`file`] | entries as they are in files: JSON, and CSV with a line for each |
 //! | [`text`] | what is written: lists, values, files |
 
-mod file;
 mod text;
 
 use std::io::{self, Read as _, Write};
@@ -13,10 +11,11 @@ use std::path::Path;
 
 use clap::Subcommand;
 use control::Ask as _;
-use script_host::Request;
+use script::compile::shared::Shared;
 use script_host::table_protocol::{
-    Done, Dump, Entry, Operation, TableForm, TableList, TableName, TableStatus,
+    Done, Dump, Entry, Operation, TableForm, TableList, TableName, TableStatus, value_of,
 };
+use script_host::{Request, table_file};
 use serde_json::{Value, json};
 
 use super::client::{ask, meant};
@@ -26,7 +25,7 @@ use crate::failure::Failure;
 /// Read and change what is in the tables of scripts, while packets use them
 ///
 /// A table is what a script has made with nf.table, nf.prefixes, nf.counter or nf.flows. Keys and values are of the kinds that
-/// the script has declared; a key of several parts is given as several words.
+/// the script has declared; a key of several parts is given as several words, and so is a record, a value of several parts.
 #[derive(Debug, Subcommand)]
 #[command(after_help = "Examples:
   sidestep script table list
@@ -65,11 +64,12 @@ pub(crate) enum TableCommand {
     /// Write an entry, or change it
     #[command(after_help = "Examples:\n  sidestep script table set seen 0\n  \
                             sidestep script table set blocked 2001:db8:bad::/48\n  \
-                            sidestep script table set sessions 192.0.2.1 443 7")]
+                            sidestep script table set sessions 192.0.2.1 443 7\n  \
+                            sidestep script table set traffic 2001:db8::1 12 3400")]
     Set {
         #[command(flatten)]
         table: TableArguments,
-        /// The parts of the key, and the value; that of a prefix may be left out, and is 1
+        /// The parts of the key, and those of the value; that of a prefix may be left out, and is 1
         #[arg(required = true, allow_negative_numbers = true, value_name = "KEY|VALUE")]
         entry: Vec<String>,
     },
@@ -142,20 +142,21 @@ impl TableCommand {
                 let asked = key.join(" ");
                 let found = table.ask(Operation::Get { key: words(key) })?;
                 let Some::<Entry>(entry) = found else { return Err(table.has_no(&asked)) };
-                let text = if json { pretty(&text::entry(&entry))? } else { text::value(&entry, &asked) };
+                let text =
+                    if json { pretty(&table_file::entry(&entry))? } else { text::value(&entry, &asked) };
                 output(out.write_all(text.as_bytes()))
             }
             Self::Set { table, entry } => {
                 let status = table.status()?;
                 let mut key = words(entry);
-                let value = match key.len() > status.key.len() {
-                    true => key.pop().unwrap_or_default(),
-                    false if status.form == TableForm::Prefixes => json!(1),
-                    false => {
-                        let parts = status.key.join(" ");
+                let value = match status.form {
+                    TableForm::Prefixes if key.len() == 1 => json!(1),
+                    _ if key.len() > status.key.len() => value_of(key.split_off(status.key.len())),
+                    _ => {
+                        let (name, key, value) = (&table.name, &status.key, status.value.all());
+                        let parts = [key, value].concat().join(" ");
                         return Err(Failure::Message(format!(
-                            "{}: give {parts}, and then the value",
-                            table.name
+                            "{name}: give {parts}, the key and then the value"
                         )));
                     }
                 };
@@ -174,7 +175,11 @@ impl TableCommand {
             Self::Load { table, file, replace } => table.load(&file, replace, out),
             Self::Dump { table, json } => {
                 let dump: Dump = table.ask(Operation::Dump)?;
-                let text = if json { file::json(&dump.entries)? } else { file::csv(&dump)? };
+                let text = if json {
+                    table_file::json(&dump.entries)?
+                } else {
+                    table_file::csv(&shared(&dump.table)?, &dump.entries)?
+                };
                 output(out.write_all(&text))
             }
         }
@@ -212,9 +217,7 @@ impl TableArguments {
         } else {
             (file.display().to_string(), std::fs::read(file).map_err(about)?)
         };
-        let another = || Failure::Message("another version of sidestep runs the scripts".to_owned());
-        let shared = self.status()?.shared().ok_or_else(another)?;
-        let entries = file::read(&shared, &octets)
+        let entries = table_file::read(&shared(&self.status()?)?, &octets)
             .map_err(|wrong| Failure::Message(format!("{name}:{wrong}\nnothing was changed")))?;
         let request = Request::Table { table: self.table(), operation: Operation::Put { entries, replace } };
         let mut length = Length(0);
@@ -227,6 +230,11 @@ impl TableArguments {
         }
         self.tell(ask(&self.host.path()?, &request)?, out)
     }
+}
+
+fn shared(status: &TableStatus) -> Result<Shared, Failure> {
+    let another = || Failure::Message("another version of sidestep runs the scripts".to_owned());
+    status.shared().ok_or_else(another)
 }
 
 fn words(words: Vec<String>) -> Vec<Value> {

@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use config::attachment::Tier;
+use script_host::table_file::word;
 use script_host::table_protocol::{Done, Entry, TableForm, TableList, TableStatus};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::fit::{pad, width};
 
@@ -39,7 +40,7 @@ fn row(table: &TableStatus) -> [String; 8] {
     let scripts: Vec<String> = table.scripts.iter().map(u32::to_string).collect();
     let (key, value) = match table.form {
         TableForm::Flows => (String::new(), String::new()),
-        _ => (table.key.join(" "), table.value.clone()),
+        _ => (table.key.join(" "), table.value.all().join(" ")),
     };
     let (entries, limit) = (table.entries.to_string(), table.limit.to_string());
     [name, table.form.name().to_owned(), key, value, entries, limit, scripts.join(" "), place.to_owned()]
@@ -47,19 +48,10 @@ fn row(table: &TableStatus) -> [String; 8] {
 
 /// A value as it is; with its key, if that is not what was asked for.
 pub(super) fn value(entry: &Entry, asked: &str) -> String {
-    let value = word(&entry.value);
+    let value = entry.values().iter().map(word).collect::<Vec<_>>().join(" ");
     match &entry.key[..] {
         [Value::String(key)] if key != asked && key.contains('/') => format!("{value} ({key})\n"),
         _ => format!("{value}\n"),
-    }
-}
-
-/// An entry as JSON: a key of one part is not a list.
-pub(super) fn entry(Entry { key, value }: &Entry) -> Value {
-    match &key[..] {
-        [] => json!({ "value": value }),
-        [one] => json!({ "key": one, "value": value }),
-        parts => json!({ "key": parts, "value": value }),
     }
 }
 
@@ -70,13 +62,5 @@ pub(super) fn done(Done { written, removed }: Done) -> String {
         (written, 0) if written > 0 => format!("{} written", entries(written)),
         (0, removed) => format!("{} removed", entries(removed)),
         (written, removed) => format!("{} written, {removed} removed", entries(written)),
-    }
-}
-
-/// A part of a key, or a value, as a word.
-pub(super) fn word(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }

@@ -1,20 +1,19 @@
-//! Entries of tables as they are in files: JSON, a list, or CSV, with the parts of the key and the value.
+//! Entries of tables as they are in files: JSON, a list, or CSV, with the parts of the key and those of the value. Files come
+//! from anywhere, as from who publishes what is to be blocked: whatever is in them, they are read or refused.
 
 use std::fmt;
 
 use csv::{ReaderBuilder, StringRecord, WriterBuilder};
 use script::compile::shared::{Form, Shared};
-use script_host::table_protocol::{Dump, Entry, given};
 use serde::Deserializer;
 use serde::de::{DeserializeSeed, Error as _, MapAccess, SeqAccess, Visitor};
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::text::{entry, word};
-use crate::failure::Failure;
+use crate::table_protocol::{Entry, given, value_of};
 
 /// Why a file is none of entries: what is wrong, and in which line.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Wrong {
+pub struct Wrong {
     line: u64,
     what: String,
 }
@@ -26,7 +25,10 @@ impl fmt::Display for Wrong {
 }
 
 /// The entries of a file: JSON if it begins with a bracket, and CSV otherwise. All are what the table takes.
-pub(super) fn read(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
+///
+/// # Errors
+/// If one of them is not.
+pub fn read(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
     match octets.trim_ascii_start().first() {
         Some(b'[' | b'{') => read_json(shared, octets),
         _ => read_csv(shared, octets),
@@ -40,10 +42,11 @@ fn checked(shared: &Shared, key: Vec<Value>, value: Option<Value>) -> Result<Ent
         None if matches!(shared.form, Form::Prefixes { .. }) => 1.into(),
         None => return Err("the value is missing".to_owned()),
     };
-    let parts: Vec<_> = key.iter().map(given).collect();
-    shared.key(&parts).map_err(|error| error.to_string())?;
-    shared.value(given(&value)).map_err(|error| format!("the value: {error}"))?;
-    Ok(Entry { key, value })
+    let entry = Entry { key, value };
+    let [key, values] = [&entry.key, entry.values()].map(|parts| parts.iter().map(given).collect::<Vec<_>>());
+    shared.key(&key).map_err(|error| error.to_string())?;
+    shared.value(&values).map_err(|error| format!("the value: {error}"))?;
+    Ok(entry)
 }
 
 fn read_csv(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
@@ -68,17 +71,26 @@ fn read_csv(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
             }
         }
         let is_head = std::mem::take(&mut is_first) && record.iter().eq(head.iter());
-        if is_head || record.iter().all(|field| field.trim().is_empty()) {
+        if is_head {
             continue;
         }
-        let mut key: Vec<Value> = record.iter().map(Value::from).collect();
-        let value = if key.len() > head.len() - 1 { key.pop() } else { None };
-        if key.len() != head.len() - 1 {
-            let what = format!("{} columns, and not {}: {}", record.len(), head.len(), head.join(","));
-            return Err(wrong(what));
+        match entry_of(shared, &head, &record) {
+            Ok(entry) => entries.push(entry),
+            // A key and value may be empty texts.
+            Err(_) if record.iter().all(|field| field.trim().is_empty()) => {}
+            Err(what) => return Err(wrong(what)),
         }
-        entries.push(checked(shared, key, value).map_err(wrong)?);
     }
+}
+
+fn entry_of(shared: &Shared, head: &[String], record: &StringRecord) -> Result<Entry, String> {
+    let keys = shared.key_names().len();
+    let mut key: Vec<Value> = record.iter().map(Value::from).collect();
+    let value = if key.len() >= head.len() { Some(value_of(key.split_off(keys))) } else { None };
+    if key.len() != keys || record.len() > head.len() {
+        return Err(format!("{} columns, and not {}: {}", record.len(), head.len(), head.join(",")));
+    }
+    checked(shared, key, value)
 }
 
 /// The line that the next record begins in: the reader stands before empty lines and comments.
@@ -90,13 +102,12 @@ fn line_of_record(octets: &[u8], reader: &csv::Position) -> u64 {
 
 /// The names of the columns.
 fn head(shared: &Shared) -> Vec<String> {
-    let names = shared.key_names();
-    match &names[..] {
-        [] => vec!["value".to_owned()],
-        [one] if one == "prefix" => vec!["prefix".to_owned(), "value".to_owned()],
-        [_] => vec!["key".to_owned(), "value".to_owned()],
-        many => (1..=many.len()).map(|at| format!("key{at}")).chain(["value".to_owned()]).collect(),
-    }
+    let columns = |of: &str, names: &[String]| match names {
+        [one] if one == "prefix" => vec!["prefix".to_owned()],
+        [_] => vec![of.to_owned()],
+        many => (1..=many.len()).map(|at| format!("{of}{at}")).collect(),
+    };
+    [columns("key", &shared.key_names()), columns("value", &shared.value_names())].concat()
 }
 
 fn read_json(shared: &Shared, octets: &[u8]) -> Result<Vec<Entry>, Wrong> {
@@ -171,20 +182,24 @@ impl<'de> Visitor<'de> for Row<'_> {
     }
 }
 
-/// The entries of a table as CSV.
-pub(super) fn csv(dump: &Dump) -> Result<Vec<u8>, Failure> {
-    let another = || Failure::Message("another version of sidestep runs the scripts".to_owned());
-    let shared = dump.table.shared().ok_or_else(another)?;
+/// The entries of a table as CSV: [`read`] takes them back.
+///
+/// # Errors
+/// Of the writer; there is none where the entries are of the table.
+pub fn csv(shared: &Shared, entries: &[Entry]) -> csv::Result<Vec<u8>> {
     let mut writer = WriterBuilder::new().comment(Some(b'#')).from_writer(Vec::new());
-    writer.write_record(head(&shared))?;
-    for Entry { key, value } in &dump.entries {
-        writer.write_record(key.iter().chain([value]).map(word))?;
+    writer.write_record(head(shared))?;
+    for entry in entries {
+        writer.write_record(entry.key.iter().chain(entry.values()).map(word))?;
     }
-    writer.into_inner().map_err(|error| Failure::Message(error.to_string()))
+    writer.into_inner().map_err(|error| error.into_error().into())
 }
 
-/// The entries of a table as JSON, one in a line.
-pub(super) fn json(entries: &[Entry]) -> Result<Vec<u8>, Failure> {
+/// The entries of a table as JSON, one in a line: [`read`] takes them back.
+///
+/// # Errors
+/// Of the writer.
+pub fn json(entries: &[Entry]) -> serde_json::Result<Vec<u8>> {
     let mut text = b"[".to_vec();
     for (at, one) in entries.iter().enumerate() {
         text.extend_from_slice(if at == 0 { b"\n  " } else { b",\n  " });
@@ -194,19 +209,38 @@ pub(super) fn json(entries: &[Entry]) -> Result<Vec<u8>, Failure> {
     Ok(text)
 }
 
+/// An entry as JSON: a key of one part is not a list.
+#[must_use]
+pub fn entry(Entry { key, value }: &Entry) -> Value {
+    match &key[..] {
+        [] => json!({ "value": value }),
+        [one] => json!({ "key": one, "value": value }),
+        parts => json!({ "key": parts, "value": value }),
+    }
+}
+
+/// A part of a key, or a value, as a word.
+#[must_use]
+pub fn word(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::table_protocol::{TableForm, TableStatus};
     use config::attachment::Tier;
     use proptest::prelude::*;
-    use script_host::table_protocol::{TableForm, TableStatus};
 
     fn status(form: TableForm, key: &[&str], value: &str) -> TableStatus {
         TableStatus {
             name: "it".to_owned(),
             form,
             key: key.iter().map(|name| (*name).to_owned()).collect(),
-            value: value.to_owned(),
+            value: value.split(' ').map(str::to_owned).collect::<Vec<_>>().into(),
             entries: 0,
             limit: 10,
             expires_ms: None,
@@ -262,6 +296,59 @@ mod tests {
         assert!(read(&table, b"\xff\xfe,1,a").unwrap_err().to_string().contains("UTF-8"));
     }
 
+    /// What files are made of, and what looks like it.
+    const PIECES: [&str; 29] = [
+        "[",
+        "]",
+        "{",
+        "}",
+        "{\"key\":",
+        "\"value\":",
+        "\"",
+        "\"\"",
+        ",",
+        ", ",
+        ":",
+        "\n",
+        "\r\n",
+        "#",
+        "\\",
+        "\\x00",
+        "\\xff",
+        "::1",
+        "10.0.0.0/8",
+        "02:00:00:00:00:01",
+        "true",
+        "5",
+        "-5",
+        "1e3",
+        "9223372036854775808",
+        "null",
+        " ",
+        "ä",
+        "\0",
+    ];
+
+    /// Entries as the table has them.
+    fn told(shared: &Shared, entries: &[Entry]) -> Vec<[Vec<u8>; 2]> {
+        let entry = |entry: &Entry| {
+            let [key, value] =
+                [&entry.key[..], entry.values()].map(|parts| parts.iter().map(given).collect::<Vec<_>>());
+            let (key, value) = (shared.key(&key), shared.value(&value));
+            [key, value].map(|octets| octets.expect("it was read"))
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    #[test]
+    fn an_entry_of_empty_texts_is_no_empty_line() {
+        let table = status(TableForm::Table, &["text:9"], "text:9").shared().expect("a table");
+        let entries = [Entry { key: vec!["".into()], value: "".into() }];
+        let written = csv(&table, &entries).expect("CSV");
+        assert_eq!(read(&table, &written).expect("a file"), entries, "{}", String::from_utf8_lossy(&written));
+        assert_eq!(read(&set(), b"::/0\n,\n").expect("a file").len(), 1);
+    }
+
     proptest! {
         #[test]
         fn what_is_dumped_is_read_again(
@@ -275,7 +362,7 @@ mod tests {
                 Entry { key: vec![told(text), (*number).into()], value: told(value) }
             }).collect();
             prop_assert_eq!(&read(&shared, &json(&entries).expect("JSON")).expect("a file"), &entries);
-            let csv = csv(&Dump { table, entries: entries.clone() }).expect("CSV");
+            let csv = csv(&shared, &entries).expect("CSV");
             let read = read(&shared, &csv).expect("a file");
             let words = |entries: &[Entry]| -> Vec<Vec<String>> {
                 entries.iter().map(|entry| entry.key.iter().chain([&entry.value]).map(word).collect()).collect()
@@ -283,10 +370,30 @@ mod tests {
             prop_assert_eq!(words(&read), words(&entries));
         }
 
+        /// What is read is read again as it is written, and the rest is refused.
         #[test]
-        fn no_file_is_too_odd(octets: Vec<u8>) {
-            let _ = read(&set(), &octets);
-            let _ = read_json(&set(), &octets);
+        fn no_file_is_too_odd(
+            octets: Vec<u8>,
+            pieces in proptest::collection::vec(proptest::sample::select(&PIECES[..]), 0..24),
+        ) {
+            for (form, key, value) in [
+                (TableForm::Prefixes, &["prefix"][..], "int"),
+                (TableForm::Table, &["text:9"], "text:9"),
+                (TableForm::Table, &["ipv6", "int"], "mac bool"),
+                (TableForm::Counter, &[], "int"),
+            ] {
+                let shared = status(form, key, value).shared().expect("a table");
+                for file in [&octets[..], pieces.concat().as_bytes()] {
+                    let _ = read_json(&shared, file);
+                    let Ok(entries) = read(&shared, file) else { continue };
+                    let all = told(&shared, &entries);
+                    for written in [csv(&shared, &entries).expect("CSV"), json(&entries).expect("JSON")] {
+                        let again = read(&shared, &written);
+                        let again = again.unwrap_or_else(|wrong| panic!("{wrong}: {written:?}"));
+                        prop_assert_eq!(told(&shared, &again), all.clone(), "{:?}", written);
+                    }
+                }
+            }
         }
     }
 }
