@@ -325,7 +325,7 @@ pub(crate) fn has_netfilter_links() -> bool {
     linux::bpf::netfilter::layout().inspect_err(|why| eprintln!("not in the kernel: {why}")).is_ok()
 }
 
-/// Whether the verifier of this kernel gets to the end of scripts as long as `nat.lua`: that of Linux 6.1 gives up.
+/// Whether the verifier of this kernel gets to the end of `synflood.lua` at XDP: that of Linux 6.1 gives up.
 pub(crate) fn verifies_long_scripts() -> bool {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel's release");
     let mut parts = release.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
