@@ -11,6 +11,7 @@ use script::contents::Contents;
 use script::entry::Entry;
 
 use crate::kernel::Maps;
+use crate::maps::{whole, whole_entries};
 
 /// A table, a counter, a histogram, a set of prefixes or flows.
 pub(super) struct KernelTable<'a>(Vec<&'a (shared::Map, Arc<Map>)>);
@@ -110,29 +111,6 @@ impl Contents for KernelTable<'_> {
         }
         Ok(removed)
     }
-}
-
-/// All entries of a map that has keys; what was read while it was written is read again.
-pub(super) fn whole_entries(meaning: &shared::Map, map: &Map) -> linux::Result<Vec<(Vec<u8>, Vec<u8>)>> {
-    let mut entries = Vec::new();
-    for (key, value) in map.entries()? {
-        let value = if meaning.is_whole(&key, &value) { Some(value) } else { whole(meaning, map, &key)? };
-        entries.extend(value.map(|value| (key, value)));
-    }
-    Ok(entries)
-}
-
-/// The value of a key, all of it written by one: programs have a record for themselves while they write it, and that is
-/// shorter than a call. None if there is none, or it goes while it is looked at.
-fn whole(meaning: &shared::Map, map: &Map, key: &[u8]) -> linux::Result<Option<Vec<u8>>> {
-    const TRIES: usize = 1000;
-    for _ in 0..TRIES {
-        match map.lookup(key)? {
-            Some(value) if !meaning.is_whole(key, &value) => {}
-            value => return Ok(value),
-        }
-    }
-    Ok(None)
 }
 
 impl KernelTable<'_> {

@@ -8,8 +8,6 @@ use linux::clock::monotonic_ms;
 use script::compile::Compiled;
 use script::compile::shared::{self, Form, MapKind as Kind, MapPart, Shared};
 
-use crate::kernel_table::whole_entries;
-
 /// Octets at the beginning of a value that say when it was written.
 const STAMP: usize = 8;
 
@@ -133,6 +131,29 @@ impl Filling {
         }
         self.meaning.write_seal(key, value);
     }
+}
+
+/// All entries of a map that has keys; what was read while it was written is read again.
+pub(super) fn whole_entries(meaning: &shared::Map, map: &Map) -> linux::Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    let mut entries = Vec::new();
+    for (key, value) in map.entries()? {
+        let value = if meaning.is_whole(&key, &value) { Some(value) } else { whole(meaning, map, &key)? };
+        entries.extend(value.map(|value| (key, value)));
+    }
+    Ok(entries)
+}
+
+/// The value of a key, all of it written by one: programs have a record for themselves while they write it, and that is
+/// shorter than a call. None if there is none, or it goes while it is looked at.
+pub(super) fn whole(meaning: &shared::Map, map: &Map, key: &[u8]) -> linux::Result<Option<Vec<u8>>> {
+    const TRIES: usize = 1000;
+    for _ in 0..TRIES {
+        match map.lookup(key)? {
+            Some(value) if !meaning.is_whole(key, &value) => {}
+            value => return Ok(value),
+        }
+    }
+    Ok(None)
 }
 
 /// Whether both are tables, or sets of prefixes, or flows.
