@@ -25,6 +25,7 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
         ipv4_router: None,
         masquerade: false,
         tunnel: None,
+        bandwidth: None,
     };
     let mut server = Server::new(vec![0, 4, 1, 2], Vec::new());
     server.set_pool(Pool::new(&[&UplinkState::new(&uplink, Probing::default())], &Plan::default()));

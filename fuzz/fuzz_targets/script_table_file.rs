@@ -45,10 +45,8 @@ fuzz_target!(|input: (u8, Vec<u8>)| {
     };
     let Ok(entries) = table_file::read(&shared, &file) else { return };
     let all: Vec<_> = entries.iter().map(|entry| octets(&shared, entry)).collect();
-    let written = [
-        table_file::csv(&shared, &entries).expect("CSV"),
-        table_file::json(&entries).expect("JSON"),
-    ];
+    let written =
+        [table_file::csv(&shared, &entries).expect("CSV"), table_file::json(&entries).expect("JSON")];
     for written in written {
         let again = table_file::read(&shared, &written)
             .unwrap_or_else(|wrong| panic!("{wrong}: {}", String::from_utf8_lossy(&written)));
