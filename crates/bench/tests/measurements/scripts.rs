@@ -11,7 +11,7 @@ fn who_does_a_job_has_figures_and_who_cannot_says_why() {
     let docs = directory.path().join("page.md");
     std::fs::write(&docs, "before\n<!-- scripts:begin -->\n<!-- scripts:end -->\nafter\n").expect("a page");
 
-    let few = ["--against", "script-kernel,script-both,nftables"];
+    let few = ["--against", "script-kernel,script-both,nftables", "--only", "drop,sni,dns,balance"];
     let output = command
         .args(["--repetitions", "1", "--packets", "1000"])
         .args(scaled(&few[..], &[]))
