@@ -107,7 +107,7 @@ test: ## what every change runs, in a quarter of an hour: unit, property, simula
 
 .PHONY: test-full
 test-full: lab ## the same tests at full length, with floods and speed, on the release build
-	@scripts/setup lab test
+	@scripts/setup lab test peers
 	$(SHIPPED) SIDESTEP_SCALE=full SIDESTEP_PATIENCE=1200 scripts/run-tests
 
 # Options of the simulation of a fleet

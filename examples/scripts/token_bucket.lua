@@ -1,23 +1,17 @@
 -- Each source may send RATE packets of UDP a second, and BURST at once: a token bucket for each.
 
 local RATE, BURST = 50, 100
--- Tokens in thousandths, and when they were counted.
-local tokens = nf.table { name = "tokens", key = "ipv6", limit = 65536, expires = 60000, when_full = "oldest" }
-local counted = nf.table { name = "tokens at", key = "ipv6", limit = 65536, expires = 60000, when_full = "oldest" }
+-- When the bucket is full again: one number says how full it is, at any time. In thousandths of tokens.
+local full = nf.table { name = "tokens", key = "ipv6", limit = 65536, expires = 60000, when_full = "oldest" }
 
 function process_packet(p)
   local ip = p:data(packet_eth):data(packet_ip6)
   if not ip or not ip:data(packet_udp) then return XT_CONTINUE end
-  local from, now = ip:saddr():get(), nf.get_time()
-  local since = now - (counted:get(from) or now)
-  local have = (tokens:get(from) or BURST * 1000) + since * RATE
-  if have > BURST * 1000 then have = BURST * 1000 end
-  counted:set(from, now)
-  if have < 1000 then
-    tokens:set(from, have)
-    return NF_DROP
-  end
-  tokens:set(from, have - 1000)
+  local from, now = ip:saddr():get(), nf.get_time() * RATE
+  local at = full:get(from) or now
+  if at < now then at = now end
+  if at + 1000 - now > BURST * 1000 then return NF_DROP end
+  full:set(from, at + 1000)
   return XT_CONTINUE
 end
 

@@ -29,6 +29,7 @@ local CONTROL = {
     [15] = "Half",
     [16] = "Meet",
     [17] = "Met",
+    [18] = "WallClock",
 }
 
 local f = {

@@ -9,7 +9,9 @@ use crate::adversary::active::command as attack;
 use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
-use crate::{bandwidth, caches, comparison, demo, experiment, fleet, many, nat, shape, stack, status};
+use crate::{
+    bandwidth, caches, comparison, demo, experiment, fleet, many, nat, scripts, shape, stack, status,
+};
 use lab::Error;
 use lab::command::find;
 use lab::impairment::Impairment;
@@ -186,6 +188,13 @@ enum OtherBench {
                             sidestep-lab bench bandwidth --down 100 --up 20\n  \
                             sidestep-lab bench bandwidth --docs docs/gateway-performance.md")]
     Bandwidth(bandwidth::BandwidthOptions),
+    /// Six jobs by packet scripts, nftables, eBPF written in C, Suricata and a proxy: lines, packets in a second, latency
+    #[command(after_help = "Examples:\n  sidestep-lab bench scripts\n  \
+                            sidestep-lab bench scripts --only drop,limit --against script-kernel,nftables,c\n  \
+                            sidestep-lab bench scripts --docs docs/scripting-performance.md --report report/scripts\n\n\
+                            `scripts/setup peers` installs clang, HAProxy and Suricata. Who is not there is left out, and \
+                            named.")]
+    Scripts(scripts::ScriptsOptions),
 }
 
 /// What else an adversary does.
@@ -346,6 +355,9 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         }
         LabCommand::Bench { other: Some(OtherBench::Bandwidth(options)), .. } => {
             bandwidth::run(&options, &program()?, &stop_flag()?)
+        }
+        LabCommand::Bench { other: Some(OtherBench::Scripts(options)), .. } => {
+            scripts::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { options, other: None } => comparison::run(&options, &program()?, &stop_flag()?),
         LabCommand::Experiment(options) => experiment::run(&options, &program()?, &stop_flag()?),

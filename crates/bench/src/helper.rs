@@ -16,6 +16,7 @@ use wire::ethernet::MacAddress;
 use crate::adversary::active::process::{ManInTheMiddle, man_in_the_middle};
 use crate::adversary::active::traffic;
 use crate::adversary::linking::traffic::{self as kinds, Kind};
+use crate::scripts::{self, traffic::TrafficCommand};
 use crate::stack;
 use crate::stack::contender::StackContender;
 
@@ -117,6 +118,12 @@ pub enum HelperCommand {
         /// Which, as nft has it
         rules: Vec<String>,
     },
+    /// Traffic of `bench scripts`
+    ScriptTraffic {
+        /// What to do
+        #[command(subcommand)]
+        command: TrafficCommand,
+    },
     /// A contender of `bench stack`: takes and gives by TCP
     StackEnd {
         /// Whose TCP
@@ -208,6 +215,7 @@ pub fn run(command: HelperCommand) -> Result<ExitCode, Error> {
         HelperCommand::QueueAccept { hook, rules } => {
             queue::accept(&hook, &rules, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }
+        HelperCommand::ScriptTraffic { command } => print_json(&scripts::traffic::run(&command)?),
         HelperCommand::StackEnd { contender } => {
             stack::end::run(contender, &*stop_flag()?).map(|()| ExitCode::SUCCESS)
         }

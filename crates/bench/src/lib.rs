@@ -7,6 +7,7 @@
 //! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
 //! | [`shape`] | `bench shape`: what a constant shape costs, and how exactly it keeps its times |
 //! | [`bandwidth`] | `bench bandwidth`: latency under load, with `bandwidth` of an uplink and without |
+//! | [`scripts`] | `bench scripts`: packet scripts beside nftables, eBPF in C, Suricata and a proxy |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
 //! | [`many`] | one gateway with many peers |
@@ -36,6 +37,7 @@ pub mod nat;
 pub mod outcome;
 mod page;
 pub mod report;
+pub mod scripts;
 pub mod shape;
 pub mod stack;
 pub mod status;

@@ -69,6 +69,9 @@ pub(crate) fn assemble(
     let (forwards, nat64) = known.unwrap_or_default();
     let firewall = converter.firewall(document, text, tunnels, forwards, nat64);
     let mut gateway = converter.router(document, site, firewall);
+    if let (Some(gateway), Some(scripts)) = (&gateway, &scripts) {
+        converter.scripts_see_offloaded(document, &gateway.site, scripts);
+    }
     if document.is_without_tunnel() {
         let gateway = RouterConfig { scripts: scripts?, ..gateway? };
         return Some(Config {

@@ -40,6 +40,7 @@ mod names;
 mod nat64;
 mod network;
 mod node;
+mod offload;
 mod part;
 mod peer;
 mod port_mapping;

@@ -38,6 +38,7 @@ impl Converter<'_> {
         let resolver = self.resolver(document);
         let nat64 = self.nat64(document);
         let flows = self.flows(document);
+        let flow_offload = self.flow_offload(document);
         if !document.has_router() {
             return None;
         }
@@ -59,6 +60,7 @@ impl Converter<'_> {
             resolver: resolver?,
             nat64: nat64?,
             flows: flows?,
+            flow_offload: flow_offload?,
             ..Site::default()
         };
         self.site_fits(document, &site);

@@ -61,11 +61,27 @@ pub struct Status {
     /// Null where nobody is told of flows.
     #[serde(default)]
     pub flows: Option<Flows>,
+    /// Null where packets of known connections are to go the usual way.
+    #[serde(default)]
+    pub flow_offload: Option<FlowOffload>,
     /// Where the tunnel hops that follows one of the uplinks; null where none does, or that has nothing for it yet.
     #[serde(default)]
     pub hop_prefix: Option<Ipv6Net>,
     /// What could not be done, or not be had.
     pub problems: Vec<String>,
+}
+
+/// The short way of packets of known connections.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct FlowOffload {
+    /// `software` or `hardware`, as in the configuration.
+    pub configured: String,
+    /// What it came to; null where packets go the usual way.
+    pub in_force: Option<String>,
+    /// The interfaces between which it leads.
+    pub interfaces: Vec<String>,
+    /// Connections that go by it now.
+    pub connections: u64,
 }
 
 /// Who is told of flows, and how many records of them.

@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
 use nix::sys::socket::{
     ControlMessage, ControlMessageOwned, MsgFlags, MultiHeaders, RecvMsg, SockaddrStorage, recvmmsg,
     sendmmsg, sendmsg, setsockopt, sockopt,
@@ -206,7 +207,12 @@ impl Batch {
         let slices = [IoSlice::new(&self.datagrams[..count * self.size])];
         let segments = [ControlMessage::UdpGsoSegments(&size)];
         let sent = sendmsg(socket.as_raw_fd(), &slices, &segments, MsgFlags::empty(), self.to[0].as_ref());
-        sent.map_or(0, |_| count as u64)
+        match sent {
+            Ok(_) => count as u64,
+            // Before Linux 6.11 what leaves by a device that computes no checksums is not cut.
+            Err(Errno::EIO) => self.send_each(socket, count),
+            Err(_) => 0,
+        }
     }
 
     fn send_each(&self, socket: &UdpSocket, count: usize) -> u64 {

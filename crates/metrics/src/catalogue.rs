@@ -159,6 +159,8 @@ metrics! {
 
     /// Connections that the kernel follows now
     GATEWAY_CONNECTIONS: Gauge "gateway_connections" [];
+    /// Those of them that take a flowtable now
+    GATEWAY_OFFLOADED_CONNECTIONS: Gauge "gateway_offloaded_connections" [];
     /// What could not be done, or not be had: sidestep status says what
     GATEWAY_PROBLEMS: Gauge "gateway_problems" [];
     /// Whether the link has signal

@@ -55,6 +55,8 @@ pub(crate) enum Control<'a> {
     Meet(PublicKey),
     /// The node with this key wants to meet the receiver, and hops here.
     Met(PublicKey, Ipv6Net),
+    /// The sender's wall clock was set, and shows this now (Unix time, ms).
+    WallClock { unix_ms: u64 },
 }
 
 mod kind {
@@ -74,6 +76,7 @@ mod kind {
     pub(super) const HALF: u8 = 15;
     pub(super) const MEET: u8 = 16;
     pub(super) const MET: u8 = 17;
+    pub(super) const WALL_CLOCK: u8 = 18;
 }
 
 /// What a control message says, for the decoder.
@@ -159,6 +162,10 @@ impl<'a> Control<'a> {
                 put(&place.network().octets());
                 kind::MET
             }
+            Control::WallClock { unix_ms } => {
+                put(&unix_ms.to_be_bytes());
+                kind::WALL_CLOCK
+            }
         };
         out[0] = 0;
         out[1] = kind;
@@ -173,7 +180,7 @@ impl<'a> Control<'a> {
             + match self {
                 Control::Padding | Control::Opener | Control::Close => 0,
                 Control::ContextKnown { .. } | Control::MtuProbe { .. } | Control::MtuProbed { .. } => 2,
-                Control::Confirm { .. } => 8,
+                Control::Confirm { .. } | Control::WallClock { .. } => 8,
                 Control::RoundTrip { .. } => 13,
                 Control::Confirmed { .. } | Control::RoundTripAnswer { .. } => 16,
                 Control::Context { .. } => 36,
@@ -254,6 +261,7 @@ impl<'a> Control<'a> {
                 let place = Ipv6Net::new(network.into(), *plen).ok()?;
                 Control::Met(PublicKey::from_bytes(*key), place)
             }
+            kind::WALL_CLOCK => Control::WallClock { unix_ms: u64::from_be_bytes(body.try_into().ok()?) },
             _ => return Some(Decoded::Unknown),
         };
         Some(Decoded::Message(id, message))
@@ -289,6 +297,7 @@ mod tests {
             Control::Half { part: 1, bytes: b"second" },
             Control::Meet(PublicKey::from_bytes([9; 32])),
             Control::Met(PublicKey::from_bytes([9; 32]), "2001:db8:c1::/64".parse().unwrap()),
+            Control::WallClock { unix_ms: 1_700_000_000_000 },
         ];
         for message in messages {
             let mut buffer = [0xee; 100];

@@ -21,6 +21,7 @@ use super::transition;
 use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
 use crate::link::index_of;
+use crate::offload::{self, Offload};
 use crate::shaping::{Shaping, is_shaping};
 use crate::{nat, nat64, neighbors, settings};
 use config::Firewall;
@@ -40,6 +41,8 @@ pub(super) struct Kernel {
     answers: Answers,
     /// Short queues at the uplinks.
     pub(super) shaping: Shaping,
+    /// The short way of known connections.
+    pub(super) offload: Offload,
     /// The firewall that is to be in force, if any.
     firewall: Option<Firewall>,
     /// The chain that tells it from others.
@@ -86,6 +89,7 @@ impl Kernel {
             neighbors,
             answers,
             shaping,
+            offload: Offload::default(),
             firewall,
             mark: String::new(),
             kept,
@@ -190,6 +194,10 @@ impl Kernel {
             // Made anew with the plan, for whoever is there by now.
             self.neighbors = None;
             restored.push(neighbors::TABLE);
+        }
+        if self.offload.is_in_force() && count_rules(Family::Inet, offload::TABLE)? == 0 {
+            self.offload.forget();
+            restored.push(offload::TABLE);
         }
         Ok(restored)
     }
@@ -353,6 +361,10 @@ impl Kernel {
         self.add_routes(site, plan, links, &mut problems);
         let shaping = self.shaping.follow(site, links, &mut self.netlink, &mut self.journal);
         problems.extend(shaping.into_iter().map(|text| Problem { text, waits: true }));
+        match self.offload.follow(site, links, &mut self.netlink, &mut self.journal) {
+            Ok(problem) => problems.extend(problem.map(|text| Problem { text, waits: true })),
+            Err(error) => problems.push(error.into()),
+        }
         let index = |name: &str| index_of(links, name);
         match self.answers.follow(site, index, &mut self.netlink, &mut self.journal) {
             Ok(missing) => {

@@ -22,6 +22,7 @@ mod nat;
 mod nat64;
 mod neighbors;
 mod network;
+mod offload;
 mod port_mapping;
 mod random;
 mod router;

@@ -233,6 +233,7 @@ impl Router {
             self.monitor.watch_routes()?;
         }
         self.site = site;
+        self.kernel.offload.forget();
         self.set_links(clock.now);
         // What waits for an address is tried again, and logged, as later on.
         self.changed = true;

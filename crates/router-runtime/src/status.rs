@@ -41,6 +41,7 @@ impl Router {
             routes: routes.collect(),
             nat64: translator(self),
             flows: self.flows.status(),
+            flow_offload: self.kernel.offload.status(&self.site),
             hop_prefix: self.plan.hop_prefix,
             problems: self.problems.clone(),
             neighbors: neighbors(self),

@@ -47,11 +47,15 @@ impl Sources {
             Err(error) => status.problems.push(format!("what is forwarded cannot be counted: {error}")),
         }
         let mut talkers = Talkers { networks: &self.networks, connections: 0, hosts: HashMap::new() };
+        let mut offloaded = 0;
         let counted = conntrack::is_counted();
         status.talkers_incomplete = match counted {
             None => Some("the kernel tracks no connections (nf_conntrack)".to_owned()),
             Some(_) => {
-                let asked = conntrack::for_each(|connection| talkers.add(&connection));
+                let asked = conntrack::for_each(|connection| {
+                    offloaded += u64::from(connection.is_offloaded);
+                    talkers.add(&connection);
+                });
                 asked.err().map(|error| error.to_string())
             }
         };
@@ -60,6 +64,9 @@ impl Sources {
                 "bytes are not counted: `sysctl net.netfilter.nf_conntrack_acct=1` turns that on for new connections"
                     .to_owned(),
             );
+        }
+        if let Some(offload) = &mut status.flow_offload {
+            offload.connections = offloaded;
         }
         status.connections = talkers.connections;
         status.talkers = talkers.first();
@@ -229,6 +236,7 @@ mod tests {
                 received: received.map(carried),
                 began_ms: None,
                 is_closed: false,
+                is_offloaded: false,
             }
         };
         for one in [

@@ -35,6 +35,28 @@ pub struct Site {
     pub nat64: Option<Nat64>,
     /// Who is told of flows.
     pub flows: Option<Flows>,
+    /// Whether packets of known connections go past the kernel's usual way.
+    pub flow_offload: Option<FlowOffload>,
+}
+
+/// Who carries packets of known connections.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FlowOffload {
+    /// The kernel, at ingress.
+    Software,
+    /// The network card, as far as it can; the kernel the rest.
+    Hardware,
+}
+
+impl FlowOffload {
+    /// As the configuration and the status have it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            FlowOffload::Software => "software",
+            FlowOffload::Hardware => "hardware",
+        }
+    }
 }
 
 impl Site {

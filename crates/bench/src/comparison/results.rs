@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::comparison::contender::{KNOWN, NONE};
-use crate::comparison::statistics::{Summary, quantile};
+use crate::comparison::statistics::Summary;
 
 /// One quantity.
 #[derive(Debug)]
@@ -208,9 +208,13 @@ impl Results {
         limited > 0 && 2 * limited >= all
     }
 
-    /// The median of the ratios to another contender within a repetition: what slows the whole machine down for a
-    /// while, slows both.
+    /// The median of the ratios to another contender within a repetition.
     pub(crate) fn ratio(&self, contender: &str, base: &str, metric: &str) -> Option<f64> {
+        self.ratios(contender, base, metric).map(|ratios| ratios.median)
+    }
+
+    /// The ratios to another contender within a repetition: what slows the whole machine down for a while, slows both.
+    pub(crate) fn ratios(&self, contender: &str, base: &str, metric: &str) -> Option<Summary> {
         let ratios: Vec<f64> = self
             .of(contender, metric)
             .filter_map(|sample| {
@@ -218,7 +222,7 @@ impl Results {
                 (base.value > 0.0).then_some(sample.value / base.value)
             })
             .collect();
-        quantile(&ratios, 0.5)
+        Summary::of(&ratios)
     }
 
     /// The highest value of the earlier repetitions.

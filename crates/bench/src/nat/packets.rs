@@ -56,14 +56,24 @@ pub(crate) fn carried_for(
     size: usize,
     duration: Duration,
 ) -> Result<f64, Error> {
-    let rate = rate(send(hosts, ipv4, size, FEW)?);
+    let Sent { sent, took_us, .. } = send(hosts, ipv4, size, FEW)?;
+    let rate = rate(sent, took_us);
     carried(hosts, ipv4, size, ((rate * duration.as_secs_f64()) as u32).max(FEW))
 }
 
 /// Packets in a second, of so many.
 pub(crate) fn carried(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<f64, Error> {
+    arriving(hosts, || {
+        let sent = send(hosts, ipv4, size, count)?;
+        Ok(sent.took_us)
+    })
+}
+
+/// Packets that arrive in a second, of those that are sent in so many microseconds.
+pub(crate) fn arriving(hosts: &dyn Hosts, send: impl FnOnce() -> Result<u64, Error>) -> Result<f64, Error> {
+    let arrived = |hosts| counted(hosts, "arrived");
     let before = arrived(hosts)?;
-    let sent = send(hosts, ipv4, size, count)?;
+    let took_us = send()?;
     let ended = Instant::now();
     // What waits in queues, as in front of a process, still arrives, and takes its time.
     let (mut after, mut late) = (arrived(hosts)?, Duration::ZERO);
@@ -75,12 +85,12 @@ pub(crate) fn carried(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) ->
         }
         (after, late) = (now, ended.elapsed());
     }
-    let took_us = sent.took_us + u64::try_from(late.as_micros()).unwrap_or(0);
-    Ok(rate(Sent { sent: after - before, took_us, ..sent }))
+    let took_us = took_us + u64::try_from(late.as_micros()).unwrap_or(0);
+    Ok(rate(after - before, took_us))
 }
 
-fn rate(sent: Sent) -> f64 {
-    sent.sent as f64 / (sent.took_us.max(1) as f64 / 1e6)
+fn rate(packets: u64, took_us: u64) -> f64 {
+    packets as f64 / (took_us.max(1) as f64 / 1e6)
 }
 
 fn send(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<Sent, Error> {
@@ -93,8 +103,8 @@ fn send(hosts: &dyn Hosts, ipv4: bool, size: usize, count: u32) -> Result<Sent, 
     serde_json::from_str(&output).map_err(|error| Error::output("udp-send", format!("{error}: {output}")))
 }
 
-/// Packets that were dropped at the server so far.
-fn arrived(hosts: &dyn Hosts) -> Result<u64, Error> {
+/// Packets that a counter of nftables on the server has seen so far.
+pub(crate) fn counted(hosts: &dyn Hosts, name: &str) -> Result<u64, Error> {
     #[derive(Deserialize)]
     struct Listing {
         nftables: Vec<Entry>,
@@ -105,12 +115,16 @@ fn arrived(hosts: &dyn Hosts) -> Result<u64, Error> {
     }
     #[derive(Deserialize)]
     struct Counter {
+        name: String,
         packets: u64,
     }
     let mut command = hosts.on(Site::B, Path::new("nft"))?;
     let output = text(&check(command.args(["-j", "list", "counters"]))?);
     let listing: Listing =
         serde_json::from_str(&output).map_err(|error| Error::output("nft -j list counters", error))?;
-    let counter = listing.nftables.into_iter().find_map(|entry| entry.counter);
-    counter.map(|counter| counter.packets).ok_or_else(|| Error::output("nft", "there is no counter"))
+    let mut counters = listing.nftables.into_iter().filter_map(|entry| entry.counter);
+    let counter = counters.find(|counter| counter.name == name);
+    counter
+        .map(|counter| counter.packets)
+        .ok_or_else(|| Error::output("nft", format!("there is no counter `{name}`")))
 }

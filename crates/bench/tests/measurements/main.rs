@@ -4,6 +4,7 @@ mod adversary;
 mod caches;
 mod comparison;
 mod experiment;
+mod scripts;
 mod stack;
 
 /// The command of this name, which may be of two words, where there is a program to measure, and root; in a lab of its own.

@@ -34,6 +34,9 @@ section! {
         refuse: String = Default(r#""reject""#);
         /// `true`: log refused packets, up to 10 per second.
         log: bool = Default("false");
+        /// `"software"`: packets of known connections take a [short way](#flow-offload) between uplinks and networks.
+        /// `"hardware"`: network cards carry them that can.
+        flow_offload: String = Otherwise("none");
         /// Special addresses that are accepted outside: a laboratory, a network of unique local addresses.
         accept_special: Vec<Spanned<String>> = Otherwise("none");
         /// Lists of addresses by name, for rules; names may contain names.

@@ -16,6 +16,7 @@ const GET: u16 = 1 << 8 | 1;
 const GET_ANSWER: u16 = 1 << 8;
 const TUPLE_ORIG: u16 = 1;
 const TUPLE_REPLY: u16 = 2;
+const STATUS: u16 = 3;
 const PROTOINFO: u16 = 4;
 const COUNTERS_ORIG: u16 = 9;
 const COUNTERS_REPLY: u16 = 10;
@@ -29,6 +30,8 @@ const COUNTER_BYTES: u16 = 2;
 const TIMESTAMP_START: u16 = 1;
 const PROTOINFO_TCP: u16 = 1;
 const TCP_STATE: u16 = 1;
+/// IPS_OFFLOAD of linux/netfilter/nf_conntrack_common.h.
+const OFFLOADED: u32 = 1 << 14;
 /// TCP_CONNTRACK_LAST_ACK, _TIME_WAIT and _CLOSE of linux/netfilter/nf_conntrack_tcp.h.
 const TCP_CLOSED: [u8; 3] = [6, 7, 8];
 
@@ -75,6 +78,8 @@ pub struct Connection {
     pub began_ms: Option<u64>,
     /// Its ends have closed it, or one has reset it, as far as the kernel tells.
     pub is_closed: bool,
+    /// A flowtable carries it.
+    pub is_offloaded: bool,
 }
 
 /// Whether connections that begin now are counted: `net.netfilter.nf_conntrack_acct`. None where the kernel follows none
@@ -107,6 +112,7 @@ fn connection(bytes: &[u8]) -> Option<Connection> {
     let (protocol, original) = direction(find(TUPLE_ORIG)?)?;
     let (_, reply) = direction(find(TUPLE_REPLY)?)?;
     let began = find(TIMESTAMP).and_then(|times| attribute(times, TIMESTAMP_START)).and_then(number);
+    let status = find(STATUS).and_then(|status| status.try_into().ok()).map(u32::from_be_bytes);
     let tcp = find(PROTOINFO).and_then(|info| attribute(info, PROTOINFO_TCP));
     let state = tcp.and_then(|tcp| attribute(tcp, TCP_STATE)).and_then(|state| state.first());
     Some(Connection {
@@ -118,6 +124,7 @@ fn connection(bytes: &[u8]) -> Option<Connection> {
         received: find(COUNTERS_REPLY).map(count),
         began_ms: began.map(|nanoseconds| nanoseconds / 1_000_000),
         is_closed: state.is_some_and(|state| TCP_CLOSED.contains(state)),
+        is_offloaded: status.is_some_and(|status| status & OFFLOADED != 0),
     })
 }
 
@@ -200,6 +207,7 @@ mod tests {
             counters.attribute(COUNTER_PACKETS, &2_u64.to_be_bytes());
             counters.attribute(COUNTER_BYTES, &300_u64.to_be_bytes());
         });
+        message.attribute(STATUS, &(OFFLOADED | 0xe).to_be_bytes());
         message.attribute(ID, &7_u32.to_be_bytes());
         message.nested(TIMESTAMP, |times| times.attribute(TIMESTAMP_START, &5_000_000_u64.to_be_bytes()));
         message.nested(PROTOINFO, |info| info.nested(PROTOINFO_TCP, |tcp| tcp.attribute(TCP_STATE, &[7])));
@@ -235,6 +243,7 @@ mod tests {
             received: None,
             began_ms: Some(5),
             is_closed: true,
+            is_offloaded: true,
         };
         assert_eq!(connection(&found[0][HEADERS..]), Some(expected));
     }

@@ -8,6 +8,9 @@ use crate::page::{Label, Page};
 /// `at` is when it was asked, in seconds of Unix time.
 pub(crate) fn gateway(page: &mut Page, status: &Status, at: f64) {
     page.add(&GATEWAY_CONNECTIONS, &[], status.connections);
+    if let Some(offload) = &status.flow_offload {
+        page.add(&GATEWAY_OFFLOADED_CONNECTIONS, &[], offload.connections);
+    }
     page.add(&GATEWAY_PROBLEMS, &[], status.problems.len());
     for uplink in &status.uplinks {
         let (name, interface) = (Label::from(&*uplink.name), Label::from(&*uplink.interface));

@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    fn say(
+    pub(super) fn say(
         &mut self,
         index: PeerId,
         message: &Control<'_>,

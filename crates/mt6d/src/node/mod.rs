@@ -16,6 +16,7 @@ use wire::virtio_net;
 use zeroize::Zeroizing;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
+use crate::control::Control;
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
@@ -45,6 +46,8 @@ const AT_ONCE: usize = 8;
 const CLOCK_STEP_MS: u64 = 500;
 /// How often the clocks are compared.
 const CLOCK_CHECK: Duration = Duration::from_secs(1);
+/// How often peers are told of a step, once at each comparison: any of it may be lost.
+const CLOCK_TOLD: u8 = 3;
 /// No slot for so long: there is no shape any more. Longer than any shape takes from one to the next.
 const SLOTS_END: Duration = Duration::from_secs(10);
 
@@ -70,6 +73,8 @@ pub struct Node {
     workers: Option<Updates>,
     /// Wall clock minus boot clock when last looked at, in milliseconds.
     wall: i64,
+    /// How often a step of it is still to be told to peers.
+    clock_untold: u8,
     next_clock_check: Time,
     /// When a slot of a shape was last due; none if there was none.
     last_slot: Option<Time>,
@@ -110,6 +115,7 @@ impl Node {
             drops: Arc::default(),
             workers: None,
             wall: wall(now),
+            clock_untold: 0,
             next_clock_check: now.boot + CLOCK_CHECK,
             last_slot: None,
         };
@@ -317,6 +323,7 @@ impl Node {
             self.next_clock_check = now.boot + CLOCK_CHECK;
             let wall = wall(now);
             if wall.abs_diff(self.wall) > CLOCK_STEP_MS {
+                self.clock_untold = CLOCK_TOLD;
                 for index in self.peers.ids() {
                     if let Some(peer) = self.peers.get_mut(index) {
                         peer.next = now.boot;
@@ -325,6 +332,12 @@ impl Node {
                 }
             }
             self.wall = wall;
+            if let Some(left) = self.clock_untold.checked_sub(1) {
+                self.clock_untold = left;
+                let message = Control::WallClock { unix_ms: now.unix_ms };
+                let peers: Vec<_> = self.peers.ids().collect();
+                peers.into_iter().for_each(|index| self.say(index, &message, now, outbox, deliver));
+            }
         }
         for _ in 0..AT_ONCE {
             let Some(&(_, index)) = self.timers.first().filter(|(at, _)| *at <= now.boot) else { return };

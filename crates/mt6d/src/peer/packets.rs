@@ -8,6 +8,7 @@ use std::time::Duration;
 use wire::ecn::Ecn;
 use wire::{icmp_error, virtio_net};
 
+use super::rendezvous::{LONGEST_DELAY, clock};
 use super::{Peer, Queued, WANTED_FOR};
 use crate::drops::DropReason;
 use crate::env::Env;
@@ -190,6 +191,10 @@ impl Peer {
             Ok(Incoming::Meet(key)) => return env.host.meet(Meeting::Asked { by: self.index, key }),
             Ok(Incoming::Met(key, place)) => {
                 return env.host.meet(Meeting::Told { by: self.index, key, place });
+            }
+            Ok(Incoming::WallClock(unix_ms)) => {
+                self.clock = clock(unix_ms, LONGEST_DELAY, env.now).or(self.clock);
+                Ok(())
             }
             Ok(Incoming::Rekey(rekey, message)) => self.rekey(id, rekey, &message, env),
             Err(reason) => Err(reason),

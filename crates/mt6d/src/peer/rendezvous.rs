@@ -27,7 +27,7 @@ use rand_chacha::rand_core::Rng;
 /// Sizes of first messages, in bytes: the smallest leaves room for an answer with all items.
 const SIZES: std::ops::RangeInclusive<u64> = 216..=1200;
 /// How long what told of the peer's clock was on its way, where nobody measured that: no longer than an answer may be.
-const LONGEST_DELAY: u64 = ANSWER_WITHIN.as_millis() as u64;
+pub(super) const LONGEST_DELAY: u64 = ANSWER_WITHIN.as_millis() as u64;
 /// First messages of ours that the peer may name.
 const TRIES_KNOWN: usize = 8;
 
@@ -394,7 +394,7 @@ struct VerifiedFirst {
 }
 
 /// The peer's clock, if it showed `unix_ms` `delay_ms` ago at most.
-fn clock(unix_ms: u64, delay_ms: u64, now: Now) -> Option<PeerClock> {
+pub(super) fn clock(unix_ms: u64, delay_ms: u64, now: Now) -> Option<PeerClock> {
     let ahead_ms = i64::try_from(unix_ms).ok()?.saturating_sub_unsigned(now.boot.micros() / 1000);
     Some(PeerClock { ahead_ms, delay_ms })
 }

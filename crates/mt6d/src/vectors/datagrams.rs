@@ -126,6 +126,13 @@ pub(super) fn controls() -> Vec<Value> {
             60,
             Control::Met(PublicKey::from_bytes([9; 32]), place),
         ),
+        case(
+            "wall_clock",
+            0,
+            json!({ "unix_ms": 1_700_000_000_000u64 }),
+            0,
+            Control::WallClock { unix_ms: 1_700_000_000_000 },
+        ),
     ]
 }
 

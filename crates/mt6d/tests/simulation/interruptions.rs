@@ -211,6 +211,31 @@ fn a_wall_clock_that_is_set_by_an_hour_costs_nothing() {
     }
 }
 
+/// By what the peer knew of the clock before, first messages would be of before its restart, for half an hour.
+#[test]
+fn a_peer_restarts_after_a_clock_was_set_back_and_hears_of_it_again_at_once() {
+    for seed in seeds(6) {
+        let mut network = Network::pair(seed);
+        network.start();
+        network.send(A, B, Stream::udp().every_ms(100));
+        network.run_s(20);
+        network.sites[A].clock.wall -= 942_000;
+        network.run_s(20);
+        network.kill(B);
+        network.run_s(34);
+        network.start();
+        network.run_s(2);
+        // B tries for a minute after its start; then the first word is A's.
+        network.suspend(A);
+        network.run_s(400);
+        network.resume(A);
+        network.run_s(1);
+        let both = |n: &Network| n.established(A) && n.established(B);
+        let took = network.run_until(Duration::from_secs(300), both).expect("a session");
+        assert!(took < Duration::from_secs(90), "{took:?}");
+    }
+}
+
 #[test]
 fn a_session_ends_and_another_begins_while_a_clock_is_an_hour_off() {
     let mut network = streaming(2, 1);

@@ -211,6 +211,7 @@ mod tests {
             received: count(received),
             began_ms: Some(500),
             is_closed: false,
+            is_offloaded: false,
         }
     }
 

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use wire::checksum::Sum;
 
-/// How many random cases a test tries: so many, or a third of them in a quick run (`SIDESTEP_SCALE`), or as many as
+/// How many random cases a test tries: so many, or a fifth of them in a quick run (`SIDESTEP_SCALE`), or as many as
 /// `SIDESTEP_CASES` says.
 pub(super) fn cases(full: u32) -> u32 {
     let named = std::env::var("SIDESTEP_CASES").ok().and_then(|cases| cases.parse().ok());
     let is_full = std::env::var("SIDESTEP_SCALE").is_ok_and(|scale| scale == "full");
-    named.unwrap_or(if is_full { full } else { full / 3 })
+    named.unwrap_or(if is_full { full } else { full / 5 })
 }
 
 /// Numbers that a seed decides (SplitMix64).

@@ -51,6 +51,13 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
             flows.collector
         );
     }
+    if let Some(offload) = site.flow_offload {
+        let _ = writeln!(
+            text,
+            "Offload   packets of known connections between uplinks and networks by {}, where the kernel can",
+            offload.name()
+        );
+    }
     for script in &gateway.scripts {
         let _ = super::script::write(&mut text, script);
     }

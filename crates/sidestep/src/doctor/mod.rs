@@ -6,6 +6,7 @@
 mod files;
 pub(crate) mod finding;
 mod fleet;
+mod gateway;
 mod names;
 mod peer;
 mod tunnel;
@@ -110,6 +111,15 @@ impl DoctorCommand {
 
     fn look(&self) -> Result<Vec<Finding>, Failure> {
         let mut findings = Vec::new();
+        let has_gateway = gateway::look(&mut findings);
+        let is_about_any = self.socket.is_none() && self.config.is_none() && self.tunnel.is_none();
+        if has_gateway
+            && is_about_any
+            && matches!(control::find(control::FOLDER.as_ref()), Err(Error::NoSocket(_)))
+        {
+            // There is no tunnel that could be meant.
+            return Ok(findings);
+        }
         let (socket, status) = self.daemon(&mut findings)?;
         let file = self.file(status.as_ref());
         let config = files::look(file.as_deref(), status.as_ref(), &mut findings);

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::show::text as words;
 use control::router_status::{
-    Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, Flows, Forward, Lease,
+    Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, FlowOffload, Flows, Forward, Lease,
 };
 use control::router_status::{Nat64, Network, Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel};
 use control::router_status::{Uplink, Wait};
@@ -56,6 +56,17 @@ fn write_status(text: &mut String, status: &Status) -> fmt::Result {
             write!(text, ", {missed} times connections that ended were missed")?;
         }
         writeln!(text)?;
+    }
+    if let Some(offload) = &status.flow_offload {
+        let FlowOffload { configured, in_force, interfaces, connections } = offload;
+        match in_force {
+            Some(who) => writeln!(
+                text,
+                "\nflow offload in {who}: {connections} connections between {}",
+                interfaces.join(", ")
+            )?,
+            None => writeln!(text, "\nflow offload in {configured}: none, connections go the usual way")?,
+        }
     }
     if !status.forwards.is_empty() {
         writeln!(text, "\nforwards")?;

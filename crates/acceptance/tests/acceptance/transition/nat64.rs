@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::at_our_interfaces;
 use super::scene::TransitionScene;
+use crate::router::flow_offload;
 
 /// Gateway and server.
 const ADDRESSES: [&str; 3] = ["198.51.100.7", "192.0.2.1", "203.0.113.9"];
@@ -216,4 +217,58 @@ fn a_connection_outlives_reloads_and_a_killed_gateway() {
     wait_until("the server", || scene.answers("host", SERVER));
     scene.stop("gw");
     assert!(!scene.kernel("gw").contains("nat64"), "{}", scene.kernel("gw"));
+}
+
+#[test]
+fn known_connections_cross_the_translator_on_the_short_way() {
+    let Some(mut scene) = TransitionScene::new(ADDRESSES) else { return };
+    if !flow_offload::is_there(|words| scene.run("host", words)) {
+        eprintln!("skipped: needs a kernel with flowtables, such as that of scripts/stock-kernel");
+        return;
+    }
+    scene.run("host", &["sysctl", "-w", "net.ipv6.conf.eth0.accept_ra_rt_info_max_plen=96"]);
+    let before = scene.kernel("gw");
+    scene.start("gw", &example());
+    scene.reload_with_rules("gw", &example(), "flow_offload = \"software\"\n");
+    wait_for("an address of our prefix", || scene.address("host", OURS));
+    wait_until("the server", || scene.answers("host", SERVER));
+    let interfaces = || scene.status("gw").map(|status| status["flow_offload"]["interfaces"].to_string());
+    wait_until("the translator in the flowtable", || {
+        interfaces().is_some_and(|interfaces| interfaces.contains("nat64"))
+    });
+
+    // Neither pass meets the hooks, but for a connection's first packets, and what has to.
+    let probe = "add table inet probe; add counter inet probe slow; \
+                 add chain inet probe f { type filter hook forward priority -10; }; \
+                 add rule inet probe f meta l4proto udp counter name slow";
+    assert_eq!(scene.run("gw", &["nft", probe]), "");
+    let slow = || {
+        let counted = scene.run("gw", &["nft", "list", "counter", "inet", "probe", "slow"]);
+        let packets = counted.split_whitespace().skip_while(|word| *word != "packets").nth(1);
+        packets.and_then(|packets| packets.parse::<u64>().ok()).unwrap_or_else(|| panic!("{counted}"))
+    };
+    for way in [&[][..], &["-R"]] {
+        let first = slow();
+        let udp = measured(&scene, &[&["-u", "-b", "1M", "-l", "1000"], way].concat());
+        let sum = &udp["end"]["sum"];
+        let sent = sum["packets"].as_u64().expect("a number");
+        assert!(sum["lost_percent"].as_f64() < Some(50.0) && sent > 50, "{udp}");
+        let passed = slow() - first;
+        assert!(passed < sent / 2, "{passed} of {sent} datagrams, twice each");
+        let fragments = measured(&scene, &[&["-u", "-b", "1M", "-l", "3000"], way].concat());
+        assert!(fragments["end"]["sum"]["lost_percent"].as_f64() < Some(50.0), "{fragments}");
+        let tcp = measured(&scene, way);
+        assert!(tcp["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{tcp}");
+    }
+    assert!(answered_without_checksum(&scene), "{:?}", nat64(&scene));
+    assert_eq!(scene.run("gw", &["nft", "delete", "table", "inet", "probe"]), "");
+
+    // With another device after a crash.
+    scene.kill("gw");
+    scene.start_again("gw");
+    wait_until("the server", || scene.answers("host", SERVER));
+    let received = measured(&scene, &["-R"]);
+    assert!(received["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{received}");
+    scene.stop("gw");
+    assert_eq!(scene.kernel("gw"), before);
 }

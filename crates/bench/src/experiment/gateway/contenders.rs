@@ -3,7 +3,7 @@
 use lab::Error;
 use lab::command::find;
 
-use super::scene::{kernel_has_sit, restore};
+use super::scene::{kernel_has_flowtable, kernel_has_sit, restore};
 use super::subject::{BY_HAND, List, Tunnel, Way};
 use crate::comparison::results::{Absence, Entry};
 
@@ -32,26 +32,43 @@ pub(super) fn of_paper(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error
             why: "not installed (apt install iptables)".to_owned(),
         }),
     }
-    if kernel_has_sit(prefix)? {
-        entries.push(entry(Tunnel::Sit.name(), "T3: the kernel's own tunnel device"));
-    } else {
-        let (what, why) = (Tunnel::Sit.name().to_owned(), "this kernel has none".to_owned());
-        left_out.push(Absence { what, why });
+    let sit = entry(Tunnel::Sit.name(), "T3: the kernel's own tunnel device");
+    let flowtable =
+        entry(Tunnel::Flowtable.name(), "T3: `[uplink.tunnel]` with `flow_offload = \"software\"`");
+    for (contender, is_there) in [(sit, kernel_has_sit(prefix)?), (flowtable, kernel_has_flowtable(prefix)?)]
+    {
+        match is_there {
+            true => entries.push(contender),
+            false => left_out.push(absent(contender)),
+        }
     }
     programs()?;
     Ok((entries, left_out))
 }
 
-/// The same for NAT64: nobody is left out.
-pub(super) fn of_translation() -> Result<(Vec<Entry>, Vec<Absence>), Error> {
+/// The same for NAT64.
+pub(super) fn of_translation(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>), Error> {
     programs()?;
-    let entries = vec![
+    let mut entries = vec![
         entry(Way::Stateless.name(), "IPv6 is forwarded, without a firewall"),
         entry(Way::Forwarded.name(), "IPv6 is forwarded, with the default firewall, as all that follow"),
         entry(Way::Masqueraded.name(), "IPv4 leaves with the uplink's address: `masquerade = true`"),
         entry(Way::Nat64.name(), "a host of IPv6 and a server of IPv4: `[nat64]`"),
     ];
-    Ok((entries, Vec::new()))
+    let flowtables = [
+        entry(Way::ForwardedFlowtable.name(), "as `forwarded`, with `flow_offload = \"software\"`"),
+        entry(Way::Nat64Flowtable.name(), "as `nat64`, with `flow_offload = \"software\"`"),
+    ];
+    if kernel_has_flowtable(prefix)? {
+        entries.extend(flowtables);
+        return Ok((entries, Vec::new()));
+    }
+    Ok((entries, flowtables.map(absent).into()))
+}
+
+/// What the kernel lacks.
+fn absent(contender: Entry) -> Absence {
+    Absence { what: contender.name, why: "this kernel has none".to_owned() }
 }
 
 fn entry(name: &str, about: &str) -> Entry {

@@ -83,7 +83,7 @@ pub(super) fn run(
         _ => (Experiment::Gateway, "report/gateway", "gateway"),
     };
     let (contenders, left_out) = match experiment {
-        Experiment::Nat64 => contenders::of_translation()?,
+        Experiment::Nat64 => contenders::of_translation(&options.prefix)?,
         _ => contenders::of_paper(&options.prefix)?,
     };
     for asked in &options.against {

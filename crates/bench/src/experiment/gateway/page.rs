@@ -168,7 +168,7 @@ mod tests {
         assert!(page.contains("One way takes less than 1.2 ms") && page.contains("0.95×"));
         assert!(!page.contains("<about>") && !page.contains("http://") && !page.contains("<script"));
         let markdown = markdown(&store);
-        assert!(markdown.contains("| 1024 | 15.0 | 14.2 | – | – | 0.95× | – |"), "{markdown}");
+        assert!(markdown.contains("| 1024 | 15.0 | 14.2 | – | – | – | 0.95× | – |"), "{markdown}");
     }
 
     #[test]

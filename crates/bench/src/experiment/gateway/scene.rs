@@ -49,6 +49,9 @@ ipv4      = "192.168.1.1/24"
 enabled = false
 "#;
 
+/// Behind what is in `[firewall]`.
+const FLOWTABLE: &str = "flow_offload = \"software\"\n";
+
 /// Gone, with its processes, when dropped.
 pub(super) struct GatewayScene {
     /// The client first, the server last.
@@ -69,7 +72,7 @@ impl GatewayScene {
         };
         let addresses = match subject {
             Subject::Tunnel(_) => [["2001:db8:100::2", "192.168.1.2"], ["2001:db8:200::2", "192.168.2.2"]],
-            Subject::Translation(Translation { way: Way::Nat64, .. }) => {
+            Subject::Translation(Translation { way: Way::Nat64 | Way::Nat64Flowtable, .. }) => {
                 [["2001:db8:1::2", "192.168.1.2"], ["64:ff9b::c633:6409", "198.51.100.9"]]
             }
             _ => [["2001:db8:1::2", "192.168.1.2"], ["2001:db8:f::9", "198.51.100.9"]],
@@ -208,7 +211,7 @@ impl GatewayScene {
         let (own, other) = (ipv4_of(place), ipv4_of(1 - place));
         match tunnel {
             Tunnel::Native => gateway.ip(&format!("addr add fe80::{}/64 dev eth0\n", 1 + place)),
-            Tunnel::Sidestep => gateway.ip(&format!("addr add {own}/24 dev eth0\n")),
+            Tunnel::Sidestep | Tunnel::Flowtable => gateway.ip(&format!("addr add {own}/24 dev eth0\n")),
             Tunnel::Sit => gateway.ip(&format!(
                 "addr add {own}/24 dev eth0\nlink add he6 type sit local {own} remote {other} ttl 64\n\
                  link set he6 mtu 1480 up\n"
@@ -298,13 +301,17 @@ fn gateway_of(tunnel: Tunnel, place: usize) -> String {
         2 - place,
         1 + place
     );
-    if tunnel == Tunnel::Sidestep {
+    if matches!(tunnel, Tunnel::Sidestep | Tunnel::Flowtable) {
         text.push_str(&format!(
             "[uplink.tunnel]\nkind = \"6in4\"\nover = \"eth0\"\nremote = \"{}\"\nlocal = \"auto\"\n",
             ipv4_of(1 - place)
         ));
     }
-    text + "\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n[firewall]\nenabled = false\n"
+    text.push_str("\n[[network]]\nname = \"office\"\ninterface = \"lan\"\n[firewall]\nenabled = false\n");
+    if tunnel == Tunnel::Flowtable {
+        text.push_str(FLOWTABLE);
+    }
+    text
 }
 
 /// The configuration of the gateway that translates.
@@ -315,8 +322,10 @@ fn translator(way: Way) -> String {
     match way {
         Way::Stateless => ROUTER.to_owned(),
         Way::Forwarded => by_default(ROUTER),
+        Way::ForwardedFlowtable => by_default(ROUTER) + FLOWTABLE,
         Way::Masqueraded => by_default(&masquerade),
         Way::Nat64 => by_default(&masquerade) + "[nat64]\n",
+        Way::Nat64Flowtable => by_default(&masquerade) + FLOWTABLE + "[nat64]\n",
     }
 }
 
@@ -360,12 +369,24 @@ impl Drop for GatewayScene {
     }
 }
 
-/// Whether the kernel has `sit`: it is tried in a namespace of its own.
+/// Whether the kernel has `sit`.
 pub(super) fn kernel_has_sit(prefix: &str) -> Result<bool, Error> {
-    let node = Namespace::named(format!("{prefix}-sit"));
+    kernel_has(prefix, |node| node.ip("link add he6 type sit local 192.0.2.1 remote 192.0.2.2\n"))
+}
+
+/// Whether the kernel has flowtables.
+pub(super) fn kernel_has_flowtable(prefix: &str) -> Result<bool, Error> {
+    kernel_has(prefix, |node| {
+        node.nft("table inet t {\nflowtable f { hook ingress priority 0; devices = { \"lo\" }; }\n}\n")
+    })
+}
+
+/// Whether the kernel has something: it is tried in a namespace of its own.
+fn kernel_has(prefix: &str, attempt: impl Fn(&Namespace) -> Result<(), Error>) -> Result<bool, Error> {
+    let node = Namespace::named(format!("{prefix}-has"));
     node.delete()?;
     node.create()?;
-    let made = node.ip("link add he6 type sit local 192.0.2.1 remote 192.0.2.2\n").is_ok();
+    let made = attempt(&node).is_ok();
     node.delete()?;
     Ok(made)
 }

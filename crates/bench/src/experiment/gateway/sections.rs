@@ -101,6 +101,9 @@ pub(super) fn all_aims(results: Results) -> Vec<Aim> {
             let ratio = results.ratio(&translation_cell(Way::Nat64, test), &translation_cell(base, test));
             add(aim, ratio, 0.9..=ANYTHING);
         }
+        let aim = format!("NAT64 with flow_offload: at least 90 % of forwarded: {what}");
+        let with = translation_cell(Way::Nat64Flowtable, test);
+        add(aim, results.ratio(&with, &translation_cell(Way::Forwarded, test)), 0.9..=ANYTHING);
     }
     aims
 }
@@ -389,6 +392,7 @@ fn tunnel(results: Results) -> Section {
                 Tunnel::Sidestep => "a",
                 Tunnel::UserSpace => "b",
                 Tunnel::Sit => "neutral",
+                Tunnel::Flowtable => "a dashed",
             },
             points: steps.iter().map(|(_, test)| results.median(&tunnel_cell(*tunnel, *test))).collect(),
         };
@@ -430,16 +434,29 @@ const TRANSLATION_TESTS: [(Test, &str); 6] = [
 ];
 
 fn translation(results: Results) -> Section {
-    let others = [Way::Stateless, Way::Forwarded, Way::Masqueraded];
+    let ratios = [
+        (Way::Nat64, Way::Stateless),
+        (Way::Nat64, Way::Forwarded),
+        (Way::Nat64, Way::Masqueraded),
+        (Way::ForwardedFlowtable, Way::Forwarded),
+        (Way::Nat64Flowtable, Way::Nat64),
+        (Way::Nat64Flowtable, Way::Forwarded),
+    ];
+    let is_there = |way: Way| results.0.settings.contenders.iter().any(|entry| entry.name == way.name());
+    let ways: Vec<Way> = Way::ALL.into_iter().filter(|way| is_there(*way)).collect();
+    let ratios: Vec<_> =
+        ratios.into_iter().filter(|(one, other)| is_there(*one) && is_there(*other)).collect();
     let rows = TRANSLATION_TESTS.into_iter().map(|(test, what)| {
         let cell = |way| translation_cell(way, test);
-        let values = Way::ALL.map(|way| results.text(&cell(way)));
-        let ratios = others.map(|other| results.ratio_text(&cell(Way::Nat64), &cell(other)));
-        (format!("{what}, {}", test.value().1), values.into_iter().chain(ratios).collect())
+        let values = ways.iter().map(|way| results.text(&cell(*way)));
+        let ratios = ratios.iter().map(|(one, other)| results.ratio_text(&cell(*one), &cell(*other)));
+        (format!("{what}, {}", test.value().1), values.chain(ratios).collect())
     });
-    let beside = others.map(|other| format!("nat64 / {}", other.name()));
+    let beside: Vec<String> =
+        ratios.iter().map(|(one, other)| format!("{} / {}", one.name(), other.name())).collect();
+    let names = ways.iter().map(|way| way.name());
     let header: Vec<&str> =
-        std::iter::once("").chain(Way::ALL.map(Way::name)).chain(beside.iter().map(String::as_str)).collect();
+        std::iter::once("").chain(names).chain(beside.iter().map(String::as_str)).collect();
     let how = "TCP in frames of 1024, UDP and round trips without any offload, so that each packet is by itself. Some \
                datagrams of UDP are answered: the rest are packets of a known connection.";
     Section {
@@ -537,6 +554,7 @@ pub(super) mod tests {
             (cell(Tunnel::Sidestep), 92.0),
             (cell(Tunnel::UserSpace), 23.0),
             (cell(Tunnel::Sit), 80.0),
+            (cell(Tunnel::Flowtable), 115.0),
         ];
         let store = example(directory.path(), &cells);
         assert!(all_aims(Results(&store)).iter().all(Aim::is_met));

@@ -170,10 +170,13 @@ pub(super) enum Tunnel {
     UserSpace,
     /// The kernel's own.
     Sit,
+    /// `[uplink.tunnel]`, with packets of known connections past the rest.
+    Flowtable,
 }
 
 impl Tunnel {
-    pub(super) const ALL: [Self; 4] = [Self::Native, Self::Sidestep, Self::UserSpace, Self::Sit];
+    pub(super) const ALL: [Self; 5] =
+        [Self::Native, Self::Sidestep, Self::UserSpace, Self::Sit, Self::Flowtable];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
@@ -181,6 +184,7 @@ impl Tunnel {
             Self::Sidestep => "sidestep",
             Self::UserSpace => "user-space",
             Self::Sit => "sit",
+            Self::Flowtable => "sidestep-flowtable",
         }
     }
 }
@@ -200,21 +204,34 @@ pub(super) enum Way {
     Stateless,
     /// IPv6 is forwarded.
     Forwarded,
+    /// The same with `flow_offload`.
+    ForwardedFlowtable,
     /// IPv4 leaves with the uplink's address.
     Masqueraded,
     /// IPv6 reaches a server of IPv4: `[nat64]`.
     Nat64,
+    /// The same with `flow_offload`.
+    Nat64Flowtable,
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 4] = [Self::Stateless, Self::Forwarded, Self::Masqueraded, Self::Nat64];
+    pub(super) const ALL: [Self; 6] = [
+        Self::Stateless,
+        Self::Forwarded,
+        Self::ForwardedFlowtable,
+        Self::Masqueraded,
+        Self::Nat64,
+        Self::Nat64Flowtable,
+    ];
 
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Stateless => "stateless",
             Self::Forwarded => "forwarded",
+            Self::ForwardedFlowtable => "forwarded-flowtable",
             Self::Masqueraded => "masqueraded",
             Self::Nat64 => "nat64",
+            Self::Nat64Flowtable => "nat64-flowtable",
         }
     }
 }

@@ -133,11 +133,11 @@ impl Drop for Network {
 /// names.
 pub(crate) fn seeds(count: u64) -> impl Iterator<Item = u64> {
     let one = std::env::var("SEED").ok().and_then(|seed| seed.parse().ok());
-    let count = if full_scale() { count } else { count.min((count / 3).max(3)) };
+    let count = if full_scale() { count } else { count.min((count / 5).max(2)) };
     one.map_or(0..count, |seed: u64| seed..seed + 1)
 }
 
-/// Whether this is the full suite (`SIDESTEP_SCALE`), which tries three times as much of what is random.
+/// Whether this is the full suite (`SIDESTEP_SCALE`), which tries five times as much of what is random.
 pub(crate) fn full_scale() -> bool {
     std::env::var("SIDESTEP_SCALE").is_ok_and(|scale| scale == "full")
 }
