@@ -10,6 +10,7 @@ mod follows;
 mod forwards;
 pub(crate) mod hostile_links;
 mod hosts;
+mod links;
 mod others;
 mod port_mapping;
 pub(crate) mod scene;

@@ -20,6 +20,12 @@ pub(crate) const INTERNET: &str = "2001:db8:ffff::1";
 /// The prefix that the second provider has given for good.
 pub(crate) const SECOND: &str = "2001:db8:2000::/56";
 
+/// What the first provider delegates from.
+const OF_FIRST: [&str; 2] = ["2001:db8:1000::/40", "2001:db8:3000::/40"];
+/// Its interface.
+const FIRST: &str = "addr add fe80::1/64 dev isp0 nodad\naddr add 2001:db8:0:1::1/64 dev isp0 nodad\n\
+                     addr add 192.0.2.1/24 dev isp0\nlink set isp0 up\n";
+
 const NODES: [&str; 5] = ["net", "gw", "sw", "host", "rogue"];
 
 /// The namespaces, and what runs in them; all of it ends with this.
@@ -81,10 +87,8 @@ impl RouterScene {
         self.node("net").sysctl(&[("ipv6/conf/all/forwarding", 1)]).expect("a router");
         self.node("net")
             .ip(&format!(
-                "addr add {INTERNET}/128 dev lo\naddr add 203.0.113.1/32 dev lo\n\
-                 addr add fe80::1/64 dev isp0 nodad\naddr add 2001:db8:0:1::1/64 dev isp0 nodad\naddr add 192.0.2.1/24 dev isp0\n\
-                 addr add fe80::2/64 dev isp1 nodad\naddr add 2001:db8:0:2::1/64 dev isp1 nodad\n\
-                 link set isp0 up\nlink set isp1 up\n"
+                "addr add {INTERNET}/128 dev lo\naddr add 203.0.113.1/32 dev lo\n{FIRST}\
+                 addr add fe80::2/64 dev isp1 nodad\naddr add 2001:db8:0:2::1/64 dev isp1 nodad\nlink set isp1 up\n"
             ))
             .expect("addresses");
         self.node("gw")
@@ -99,15 +103,27 @@ impl RouterScene {
              iifname isp0 ip6 saddr != { 2001:db8:1000::/40, 2001:db8:3000::/40, 2001:db8:0:1::/64, fe80::/10, :: } drop\n\
              iifname isp1 ip6 saddr != { 2001:db8:2000::/56, 2001:db8:0:2::/64, fe80::/10, :: } drop\n}\n}\n",
         ).expect("a provider's filter");
-        // What a delegating router would do for each lease.
-        for (wan, isp, prefixes) in
-            [("wan0", "isp0", &["2001:db8:1000::/40", "2001:db8:3000::/40"][..]), ("wan1", "isp1", &[SECOND])]
-        {
-            let via = wait_for("a link-local address", || self.link_local("gw", wan));
-            for prefix in prefixes {
-                self.node("net").ip(&format!("route add {prefix} via {via} dev {isp}\n")).expect("a route");
-            }
+        self.route_back("wan0", "isp0", &OF_FIRST);
+        self.route_back("wan1", "isp1", &[SECOND]);
+    }
+
+    /// What a delegating router would do for each lease.
+    fn route_back(&self, wan: &str, isp: &str, prefixes: &[&str]) {
+        let via = wait_for("a link-local address", || self.link_local("gw", wan));
+        for prefix in prefixes {
+            self.node("net").ip(&format!("route add {prefix} via {via} dev {isp}\n")).expect("a route");
         }
+    }
+
+    /// The first provider's line, whose interfaces were deleted, comes back with others of the same names.
+    pub(crate) fn reconnect_first(&mut self) {
+        let gw = self.node("gw").name().to_owned();
+        self.node("net")
+            .ip(&format!("link add isp0 type veth peer name wan0 netns {gw}\n{FIRST}"))
+            .expect("the provider's end");
+        self.node("gw").ip("addr add 192.0.2.2/24 dev wan0\nlink set wan0 up\n").expect("the gateway's end");
+        self.route_back("wan0", "isp0", &OF_FIRST);
+        self.start_provider("2001:db8:1000::");
     }
 
     /// Starts the first provider's servers, which delegate from this /40.
@@ -252,6 +268,12 @@ impl RouterScene {
     /// Starts one that lasts, and ends with the scene.
     pub(crate) fn keep(&mut self, node: &str, words: &[&str]) {
         self.start_server(node, words, &[]);
+    }
+
+    /// Ends what was started last, cleanly.
+    pub(crate) fn end_last(&mut self) {
+        let (_, server) = self.servers.pop().expect("something that lasts");
+        server.stop(Duration::from_secs(5));
     }
 
     /// Answers DHCP for IPv4 at this interface with addresses of this range, until the scene ends.
