@@ -3,17 +3,22 @@
 //! A key has always as many octets for one table, and so has a value: integers big-endian, a boolean in one, addresses as
 //! they are, a text of its length in two and as many as it may have. The tables of Lua keep just that. A prefix is its
 //! length in one octet and then the address; the key of a counter is empty, and that of a number of a histogram is its
-//! place in four. [`Map`] makes of it what a map of the kernel has.
+//! place in four. [`Map`](crate::compile::shared::Map) makes
+//! of it what a map of the kernel has.
+
+mod in_map;
+mod text;
 
 use std::fmt;
 use std::net::IpAddr;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 
-use crate::compile::shared::{Form, Map, MapPart, Part, Shared, seal, words};
+use crate::compile::shared::{Form, Part, Shared};
 use crate::kind::{Kind, Value};
 use crate::store::Given;
 use crate::tables::WhenFull;
+use text::{shown, unescaped};
 
 /// Longest text in a key or value, in octets.
 const MAX_TEXT: usize = 1024;
@@ -179,7 +184,10 @@ impl Part {
         let trimmed = text.trim_ascii();
         let number = || std::str::from_utf8(trimmed).ok()?.parse().ok();
         match (self, trimmed) {
-            (Self::Text(_), _) => self.encode(Given::Text(&unescaped(text)?), to),
+            (Self::Text(_), _) => {
+                let wrong = || EntryError::Escape(String::from_utf8_lossy(text).into_owned());
+                self.encode(Given::Text(&unescaped(text).ok_or_else(wrong)?), to)
+            }
             (Self::Kind(Kind::Bool), b"true") => self.encode(Given::Bool(true), to),
             (Self::Kind(Kind::Bool), b"false") => self.encode(Given::Bool(false), to),
             (Self::Kind(Kind::Int), _) if let Some(number) = number() => self.encode(Given::Int(number), to),
@@ -192,41 +200,6 @@ impl Part {
         match self.decode(octets) {
             Value::Text(text) => Value::Text(shown(&text).into_bytes()),
             value => value,
-        }
-    }
-
-    /// Appends what a map has for these octets: numbers of 64 bits in the order of the machine.
-    fn write_map(self, octets: &[u8], to: &mut Vec<u8>) {
-        let mut put = |piece: &[u8]| {
-            let number = piece.iter().fold(0_u64, |number, octet| number << 8 | u64::from(*octet));
-            to.extend(number.to_ne_bytes());
-        };
-        match self {
-            Self::Kind(_) => octets.chunks(WORD).for_each(put),
-            Self::Text(_) => {
-                let (length, text) = octets.split_at(2);
-                put(length);
-                for piece in text.chunks(WORD) {
-                    let mut whole = [0; WORD];
-                    whole[..piece.len()].copy_from_slice(piece);
-                    put(&whole);
-                }
-            }
-        }
-    }
-
-    /// The octets of what a map has.
-    fn read_map(self, numbers: &[u8], to: &mut Vec<u8>) {
-        let mut left = self.octets();
-        for (at, number) in numbers.as_chunks::<WORD>().0.iter().enumerate() {
-            let octets = u64::from_ne_bytes(*number).to_be_bytes();
-            let piece = match self {
-                Self::Text(_) if at == 0 => &octets[WORD - 2..],
-                Self::Text(_) => &octets[..left.min(WORD)],
-                Self::Kind(_) => &octets[WORD - left.min(WORD)..],
-            };
-            to.extend_from_slice(piece);
-            left -= piece.len();
         }
     }
 }
@@ -391,115 +364,6 @@ pub(crate) fn split<'a>(parts: &'a [Part], octets: &'a [u8]) -> impl Iterator<It
     })
 }
 
-impl Map {
-    /// Keys and values that are in it from the beginning.
-    #[must_use]
-    pub fn initial(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
-        let Form::Prefixes { entries, .. } = &self.shared.form else { return Vec::new() };
-        let is_ipv6 = self.part == MapPart::Ipv6;
-        let own = entries.iter().filter(|(prefix, _)| matches!(prefix, IpNet::V6(_)) == is_ipv6);
-        own.map(|(prefix, value)| (self.key(&prefix_key(*prefix)), value.to_ne_bytes().to_vec())).collect()
-    }
-
-    /// Whether a key is one of this map: a set of prefixes has two.
-    #[must_use]
-    pub fn has(&self, key: &[u8]) -> bool {
-        !matches!(self.shared.form, Form::Prefixes { .. }) || (self.part == MapPart::Ipv6) == (key.len() > 5)
-    }
-
-    /// A key as the map has it.
-    #[must_use]
-    pub fn key(&self, key: &[u8]) -> Vec<u8> {
-        match &self.shared.form {
-            Form::Table { key: parts, .. } => {
-                let mut to = Vec::new();
-                split(parts, key).for_each(|(part, own)| part.write_map(own, &mut to));
-                to
-            }
-            Form::Prefixes { .. } => {
-                let (length, address) = key.split_at_checked(1).unwrap_or_default();
-                let length = length.first().map_or(0, |length| u32::from(*length));
-                [&length.to_ne_bytes()[..], address].concat()
-            }
-            Form::Counter => 0_u32.to_ne_bytes().to_vec(),
-            Form::Histogram { .. } => (key_place(key).unwrap_or(0) as u32).to_ne_bytes().to_vec(),
-            Form::Flows { .. } => key.to_vec(),
-        }
-    }
-
-    /// An entry as the map has it, written at this time (`CLOCK_MONOTONIC`).
-    #[must_use]
-    pub fn pair(&self, Entry { key, value }: &Entry, now_ms: u64) -> (Vec<u8>, Vec<u8>) {
-        let key = self.key(key);
-        let Form::Table { value: parts, shape, .. } = &self.shared.form else {
-            return (key, integer(value).to_ne_bytes().to_vec());
-        };
-        let written = shape.expires_ms.map_or(0, |_| now_ms);
-        let mut to = written.to_ne_bytes().to_vec();
-        split(parts, value).for_each(|(part, own)| part.write_map(own, &mut to));
-        if let Some(place) = self.seal_place() {
-            to.resize(place + WORD, 0);
-            self.write_seal(&key, &mut to);
-        }
-        (key, to)
-    }
-
-    /// Writes the seal behind what a map has as a record; there is none behind other values.
-    pub fn write_seal(&self, key: &[u8], value: &mut [u8]) {
-        let Some(place) = self.seal_place() else { return };
-        let seal = seal_of(key, &value[..place]);
-        value[place..].copy_from_slice(&seal.to_ne_bytes());
-    }
-
-    /// Whether what was read from the map was written by one: a record was not written to meanwhile.
-    #[must_use]
-    pub fn is_whole(&self, key: &[u8], value: &[u8]) -> bool {
-        self.seal_place().is_none_or(|place| seal_of(key, &value[..place]).to_ne_bytes() == value[place..])
-    }
-
-    /// What the map has as an entry; none if it has expired. That of a flow has no value, and the key as it is.
-    #[must_use]
-    pub fn entry(&self, key: &[u8], value: &[u8], now_ms: u64) -> Option<Entry> {
-        let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        if let Form::Table { shape, .. } | Form::Flows { shape, .. } = &self.shared.form
-            && shape.expires_ms.is_some_and(|expires| now_ms.saturating_sub(number(value)) >= expires)
-        {
-            return None;
-        }
-        Some(match &self.shared.form {
-            Form::Table { key: keys, value: values, .. } => {
-                let read = |parts: &[Part], mut left: &[u8]| {
-                    let mut octets = Vec::new();
-                    for part in parts {
-                        let (own, rest) = left.split_at_checked(words(*part) * WORD).unwrap_or_default();
-                        part.read_map(own, &mut octets);
-                        left = rest;
-                    }
-                    octets
-                };
-                Entry { key: read(keys, key), value: read(values, value.get(WORD..).unwrap_or_default()) }
-            }
-            Form::Prefixes { .. } => {
-                let (length, address) = key.split_at_checked(4).unwrap_or_default();
-                // A prefix has 128 bits at most.
-                let length = length.first_chunk().map_or(0, |length| u32::from_ne_bytes(*length)) as u8;
-                Entry { key: [&[length][..], address].concat(), value: number(value).to_be_bytes().to_vec() }
-            }
-            Form::Counter => Entry { key: Vec::new(), value: number(value).to_be_bytes().to_vec() },
-            Form::Histogram { .. } => {
-                let place = key.first_chunk().map_or(0, |place| u32::from_ne_bytes(*place));
-                Entry { key: place_key(place as usize), value: number(value).to_be_bytes().to_vec() }
-            }
-            Form::Flows { .. } => Entry { key: key.to_vec(), value: Vec::new() },
-        })
-    }
-}
-
-fn seal_of(key: &[u8], value: &[u8]) -> u64 {
-    let numbers = [key, value].map(|octets| octets.as_chunks::<WORD>().0);
-    seal(numbers.into_iter().flatten().map(|number| u64::from_ne_bytes(*number)))
-}
-
 /// A place in a histogram as a key: there are few.
 pub(crate) fn place_key(place: usize) -> Vec<u8> {
     (place as u32).to_be_bytes().to_vec()
@@ -540,61 +404,12 @@ pub(crate) fn integer(octets: &[u8]) -> i64 {
     octets.try_into().map_or(0, i64::from_be_bytes)
 }
 
-/// Octets of a packet as text that is read again as the same, and does nothing to a terminal: what is no text, or none that
-/// can be seen, is `\xff`, and a backslash two.
-fn shown(octets: &[u8]) -> String {
-    let mut text = String::new();
-    let escape = |text: &mut String, octets: &[u8]| {
-        for octet in octets {
-            text.push_str(&format!("\\x{octet:02x}"));
-        }
-    };
-    for chunk in octets.utf8_chunks() {
-        for character in chunk.valid().chars() {
-            match character {
-                '\\' => text.push_str("\\\\"),
-                control if control.is_control() => escape(&mut text, control.to_string().as_bytes()),
-                other => text.push(other),
-            }
-        }
-        escape(&mut text, chunk.invalid());
-    }
-    text
-}
-
-/// The octets that [`shown`] was given.
-fn unescaped(text: &[u8]) -> Result<Vec<u8>, EntryError> {
-    let mut octets = Vec::new();
-    let mut left = text;
-    while let Some((first, rest)) = left.split_first() {
-        left = rest;
-        if *first != b'\\' {
-            octets.push(*first);
-            continue;
-        }
-        let wrong = || EntryError::Escape(String::from_utf8_lossy(text).into_owned());
-        match rest {
-            [b'\\', rest @ ..] => {
-                octets.push(b'\\');
-                left = rest;
-            }
-            [b'x', high, low, rest @ ..] => {
-                let digit = |digit: u8| char::from(digit).to_digit(16).ok_or_else(wrong);
-                // Two digits of four bits.
-                octets.push((digit(*high)? << 4 | digit(*low)?) as u8);
-                left = rest;
-            }
-            _ => return Err(wrong()),
-        }
-    }
-    Ok(octets)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::compile::shared::{Map, MapPart};
     use crate::tables::Shape;
     use proptest::prelude::*;
 
