@@ -443,7 +443,7 @@ CONTROL = {
     "half": (15, lambda g: bytes([g["part"]]) + unhex(g["bytes"])),
     "meet": (16, lambda g: unhex(g["key"])),
     "met": (17, lambda g: unhex(g["key"]) + prefix(g["place"])),
-    "wall_clock": (18, lambda g: struct.pack(">Q", g["unix_ms"])),
+    "wall_clock": (18, lambda g: struct.pack(">Q", g["zero_unix_ms"])),
 }
 
 

@@ -55,8 +55,9 @@ pub(crate) enum Control<'a> {
     Meet(PublicKey),
     /// The node with this key wants to meet the receiver, and hops here.
     Met(PublicKey, Ipv6Net),
-    /// The sender's wall clock was set, and shows this now (Unix time, ms).
-    WallClock { unix_ms: u64 },
+    /// The sender's wall clock was set: by it, the session clock was 0 at this Unix time (ms). So it does not matter how long
+    /// the message is on its way.
+    WallClock { zero_unix_ms: u64 },
 }
 
 mod kind {
@@ -162,8 +163,8 @@ impl<'a> Control<'a> {
                 put(&place.network().octets());
                 kind::MET
             }
-            Control::WallClock { unix_ms } => {
-                put(&unix_ms.to_be_bytes());
+            Control::WallClock { zero_unix_ms } => {
+                put(&zero_unix_ms.to_be_bytes());
                 kind::WALL_CLOCK
             }
         };
@@ -261,7 +262,9 @@ impl<'a> Control<'a> {
                 let place = Ipv6Net::new(network.into(), *plen).ok()?;
                 Control::Met(PublicKey::from_bytes(*key), place)
             }
-            kind::WALL_CLOCK => Control::WallClock { unix_ms: u64::from_be_bytes(body.try_into().ok()?) },
+            kind::WALL_CLOCK => {
+                Control::WallClock { zero_unix_ms: u64::from_be_bytes(body.try_into().ok()?) }
+            }
             _ => return Some(Decoded::Unknown),
         };
         Some(Decoded::Message(id, message))
@@ -297,7 +300,7 @@ mod tests {
             Control::Half { part: 1, bytes: b"second" },
             Control::Meet(PublicKey::from_bytes([9; 32])),
             Control::Met(PublicKey::from_bytes([9; 32]), "2001:db8:c1::/64".parse().unwrap()),
-            Control::WallClock { unix_ms: 1_700_000_000_000 },
+            Control::WallClock { zero_unix_ms: 1_700_000_000_000 },
         ];
         for message in messages {
             let mut buffer = [0xee; 100];

@@ -146,7 +146,7 @@ impl Node {
         }
     }
 
-    pub(super) fn say(
+    fn say(
         &mut self,
         index: PeerId,
         message: &Control<'_>,

@@ -16,7 +16,6 @@ use wire::virtio_net;
 use zeroize::Zeroizing;
 
 use crate::config::{ConfigError, NodeConfig, PeerConfig};
-use crate::control::Control;
 use crate::deliver::{Deliver, Discard};
 use crate::drops::{AtomicDrops, DropReason, Drops};
 use crate::env::{Env, Identity};
@@ -334,9 +333,14 @@ impl Node {
             self.wall = wall;
             if let Some(left) = self.clock_untold.checked_sub(1) {
                 self.clock_untold = left;
-                let message = Control::WallClock { unix_ms: now.unix_ms };
                 let peers: Vec<_> = self.peers.ids().collect();
-                peers.into_iter().for_each(|index| self.say(index, &message, now, outbox, deliver));
+                for index in peers {
+                    let Some(peer) = self.peers.get_mut(index) else { continue };
+                    let host = &mut self.host;
+                    let (own, routes) = (&self.own, &self.routes);
+                    peer.say_wall_clock(&mut Env { own, routes, now, host, outbox, deliver });
+                    self.wake(index);
+                }
             }
         }
         for _ in 0..AT_ONCE {

@@ -136,6 +136,13 @@ impl Peer {
             session.say(message, env);
         }
     }
+
+    /// Says in the session in use that the wall clock was set.
+    pub(crate) fn say_wall_clock(&mut self, env: &mut Env) {
+        if let Some(session) = self.sending() {
+            session.say_wall_clock(env);
+        }
+    }
 }
 
 /// Whether what somebody says may be a hopping prefix of a peer: not our own, not of a link, a group or a host, and of unique

@@ -34,7 +34,7 @@ pub(crate) enum Incoming {
     Meet(PublicKey),
     /// The peer says where another is.
     Met(PublicKey, Ipv6Net),
-    /// The peer's wall clock was set, and showed this (Unix time, ms) as it said so.
+    /// The peer's wall clock was set, and shows this now (Unix time, ms).
     WallClock(u64),
 }
 
@@ -147,7 +147,9 @@ impl Session {
             Control::Close => return Ok(Incoming::Closed),
             Control::Meet(key) => return Ok(Incoming::Meet(key)),
             Control::Met(key, place) => return Ok(Incoming::Met(key, place)),
-            Control::WallClock { unix_ms } => return Ok(Incoming::WallClock(unix_ms)),
+            Control::WallClock { zero_unix_ms } => {
+                return Ok(Incoming::WallClock(zero_unix_ms.saturating_add_signed(clock)));
+            }
             Control::Half { part, bytes } => {
                 if let Some(mut whole) = self.reassembly.add(id, part, bytes, now)? {
                     if whole.first().is_none_or(|b| b >> 4 == 0) {

@@ -97,7 +97,14 @@ impl Session {
         }
     }
 
-    /// The same, padded to an outer packet of `size` bytes.
+    /// Says what the wall clock shows, which was set.
+    pub(crate) fn say_wall_clock(&mut self, env: &mut Env) {
+        let clock = self.clock.at(env.now.boot);
+        let zero_unix_ms = env.now.unix_ms.saturating_add_signed(clock.saturating_neg());
+        self.say(&Control::WallClock { zero_unix_ms }, env);
+    }
+
+    /// Sends a control message, padded to an outer packet of `size` bytes.
     pub(super) fn send_control_sized(&mut self, id: u32, message: &Control, size: u16, env: &mut Env) {
         self.send_on_any_lane(id, message, Some(size), env);
     }

@@ -129,9 +129,9 @@ pub(super) fn controls() -> Vec<Value> {
         case(
             "wall_clock",
             0,
-            json!({ "unix_ms": 1_700_000_000_000u64 }),
+            json!({ "zero_unix_ms": 1_700_000_000_000u64 }),
             0,
-            Control::WallClock { unix_ms: 1_700_000_000_000 },
+            Control::WallClock { zero_unix_ms: 1_700_000_000_000 },
         ),
     ]
 }
