@@ -42,7 +42,8 @@ fn replace(name: &str, page: &str, text: &str) -> Option<String> {
     Some(format!("{before}{begin}\n{text}{end}{after}"))
 }
 
-fn text(results: &Results) -> String {
+/// Who measured what, how far, and who is compared.
+pub(crate) fn head(results: &Results) -> String {
     let mut text = format!("Sidestep {}. {}. {}.\n\n", results.version, results.machine, results.settings);
     if let Some(how_far) = &results.interrupted {
         let _ = writeln!(text, "Interrupted: {how_far}.\n");
@@ -55,6 +56,11 @@ fn text(results: &Results) -> String {
         let _ = writeln!(text, "| {} | left out: {} |", absence.what, one_line(&absence.why));
     }
     text.push('\n');
+    text
+}
+
+fn text(results: &Results) -> String {
+    let mut text = head(results);
     for table in tables::all(results) {
         text.push_str(&table.markdown());
     }

@@ -9,7 +9,7 @@ use super::job::Job;
 use super::options::ScriptsOptions;
 use super::outcome::{Outcome, Taken};
 use crate::comparison::contender::NONE;
-use crate::comparison::docs::{between, one_line};
+use crate::comparison::docs::{between, head, one_line};
 use crate::comparison::results::Absence;
 use crate::comparison::tables::{Table, multiple, number};
 use crate::page::{self, STYLE, TABLES_STYLE, document, failed, participants};
@@ -124,19 +124,7 @@ fn failures(outcome: &Outcome) -> Vec<String> {
 }
 
 fn markdown(outcome: &Outcome, tables: &[Table]) -> String {
-    let results = &outcome.results;
-    let mut text = format!("Sidestep {}. {}. {}.\n\n", results.version, results.machine, results.settings);
-    if let Some(how_far) = &results.interrupted {
-        let _ = writeln!(text, "Interrupted: {how_far}.\n");
-    }
-    text.push_str("| contender | what it is |\n|---|---|\n");
-    for entry in &results.contenders {
-        let _ = writeln!(text, "| {} | {} |", entry.name, entry.about);
-    }
-    for Absence { what, why } in &results.left_out {
-        let _ = writeln!(text, "| {what} | left out: {why} |");
-    }
-    text.push('\n');
+    let mut text = head(&outcome.results);
     tables.iter().for_each(|table| text.push_str(&table.markdown()));
     let failures = failures(outcome);
     if !failures.is_empty() {
