@@ -1,12 +1,14 @@
 //! `[uplink.bandwidth]`: what an uplink's link carries, so that queues are kept short here.
 
+use std::time::Duration;
+
 use router::site::{Bandwidth, Overhead};
 
 use crate::converter::Converter;
 use crate::key::Absent::{Default, Otherwise};
 use crate::report::Finding;
-use crate::section::section;
-use crate::value::{Problem, measure, problem};
+use crate::section::{Period, section};
+use crate::value::{Problem, duration, ipv6_address, measure, problem};
 
 section! {
     /// `[uplink.bandwidth]`, as it stands in the file.
@@ -16,6 +18,16 @@ section! {
         down: String = Otherwise("not shaped");
         /// What goes out at most, likewise: 95 % of what was measured, as the queue before the line is the gateway's own.
         up: String = Otherwise("not shaped");
+        /// Where the line carries now more, now less (mobile, satellite, cable): what comes in at least. The rate follows how
+        /// long a host behind the line takes to answer, between this and `down` ([below](gateway.md#rates-that-follow)).
+        down_least: String = Otherwise("the rate is `down`");
+        /// What goes out at least, likewise.
+        up_least: String = Otherwise("the rate is `up`");
+        /// The host that is asked for that by ICMPv6, several times a second: one that is near behind the slowest link.
+        reflector: String = Otherwise("the uplink's router");
+        /// How much longer than usual its answer takes where a queue grows: more than what the line itself delays at times, as
+        /// satellites do.
+        delay: Period = Default(r#""30ms""#);
         /// What the line adds to each packet: `"ethernet"` (also fibre; 38 bytes), `"docsis"` (cable; 18), `"ptm"` (VDSL; 34
         /// with PPPoE in a VLAN), `"atm"` (ADSL; 44, in cells of 53), `"none"`. Too much costs 2 % of the rate with large
         /// packets; too little, and the queue is the provider's again while there are many small ones.
@@ -31,8 +43,22 @@ impl Converter<'_> {
     pub(crate) fn bandwidth(&mut self, given: &BandwidthTable) -> Option<Bandwidth> {
         let down = self.optional(&given.down, rate);
         let up = self.optional(&given.up, rate);
+        let down_least = self.optional(&given.down_least, rate);
+        let up_least = self.optional(&given.up_least, rate);
+        let reflector = self.optional(&given.reflector, ipv6_address);
+        let delay = self.value(&given.delay, |text| {
+            duration(text, Duration::from_millis(5)..=Duration::from_secs(2), "write 5ms to 2s")
+        });
         let overhead = self.value(&given.overhead, overhead);
-        let bandwidth = Bandwidth { down: down?, up: up?, overhead: overhead? };
+        let bandwidth = Bandwidth {
+            down: down?,
+            up: up?,
+            down_least: down_least?,
+            up_least: up_least?,
+            reflector: reflector?,
+            delay: delay?,
+            overhead: overhead?,
+        };
         if (bandwidth.down, bandwidth.up) == (None, None) {
             let help = r#"write what the line carries, like { down = "100Mbit/s", up = "20Mbit/s" }"#;
             self.report(Finding::error(
@@ -41,6 +67,26 @@ impl Converter<'_> {
                 "neither `down` nor `up`",
                 help,
             ));
+            return None;
+        }
+        let sides = [
+            ("down", bandwidth.down, "down_least", &given.down_least, bandwidth.down_least),
+            ("up", bandwidth.up, "up_least", &given.up_least, bandwidth.up_least),
+        ];
+        for (most_key, most, key, given, least) in sides {
+            let Some(least) = least else { continue };
+            if most.is_none_or(|most| least >= most) {
+                let help =
+                    format!("write `{most_key}`, the most that the line carries, and less than that here");
+                let label = format!("not less than `{most_key}`");
+                self.refuse(given.span_or_table(), key, Problem { label, help });
+                return None;
+            }
+        }
+        if bandwidth.reflector.is_some() && bandwidth.limits().is_none() {
+            let help = "write `down_least` or `up_least`, or leave it out".to_owned();
+            let label = "no rate follows it".to_owned();
+            self.refuse(given.reflector.span_or_table(), "reflector", Problem { label, help });
             return None;
         }
         Some(bandwidth)

@@ -136,13 +136,30 @@ pub struct Bandwidth {
     pub down: Option<Shaped>,
     /// What goes out; null where that is not given.
     pub up: Option<Shaped>,
+    /// How long the host takes to answer that the rates follow; null where they are fixed.
+    #[serde(default)]
+    pub delay: Option<Delay>,
+}
+
+/// How long a host behind a line takes to answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Delay {
+    /// The host; null while none is known.
+    pub reflector: Option<Ipv6Addr>,
+    /// Usually, in milliseconds; null while it does not answer.
+    pub usual_ms: Option<f64>,
+    /// The newest answer, likewise.
+    pub newest_ms: Option<f64>,
 }
 
 /// Packets that go by CAKE. Counts begin anew when it is made anew.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Shaped {
-    /// Bits per second, as in the configuration.
+    /// Bits per second, as in the configuration: the most, where the rate follows.
     pub rate_bits: u64,
+    /// The least, where the rate follows.
+    #[serde(default)]
+    pub least_bits: Option<u64>,
     /// As the kernel has it; null where it does not shape.
     pub rate_in_force_bits: Option<u64>,
     /// Packets that went on.

@@ -14,7 +14,7 @@ use router::firewall::TABLE;
 use router::lifetime::Lifetime;
 use router::pcp::{Internal, Mapping};
 use router::plan::{Plan, Route as PlannedRoute};
-use router::site::{Site, StaticRoute};
+use router::site::{Site, StaticRoute, Uplink};
 use tracing::info;
 
 use super::transition;
@@ -373,6 +373,11 @@ impl Kernel {
             Err(error) => problems.push(error.into()),
         }
         problems
+    }
+
+    /// Has what an uplink's line carries be at these rates from now on, where it is shaped.
+    pub(super) fn set_rates(&mut self, uplink: &Uplink, rates: [Option<u64>; 2], links: &[Link]) {
+        self.shaping.set_rates(uplink, rates, links, &mut self.netlink, &mut self.journal);
     }
 
     /// Has a tunnel follow what carries it. Whether it is another now.

@@ -10,6 +10,7 @@
 //! - Nothing is touched that somebody else has set up.
 
 mod answers;
+mod autorate;
 mod beside;
 mod dhcp6;
 mod error;

@@ -17,6 +17,7 @@ use tracing::warn;
 use config::{Firewall, RouterConfig};
 use control::{Call, Reply, Request};
 
+use crate::autorate::Lines;
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
 use crate::beside::stubby::{self, Stubby};
 use crate::dhcp6::Dhcp6;
@@ -66,6 +67,8 @@ pub(super) struct Router {
     pub(super) dnsmasqs: Dnsmasqs,
     /// What asks servers elsewhere by TLS.
     pub(super) stubby: Stubby,
+    /// Lines whose rates follow what they carry.
+    pub(super) lines: Lines,
     /// Who is told of flows.
     pub(super) flows: Flows,
     /// Ports that hosts ask for.
@@ -137,6 +140,7 @@ impl Router {
             plan: Plan::default(),
             dnsmasqs,
             stubby,
+            lines: Lines::new(),
             flows: Flows::default(),
             port_mapping: PortMapping::new(journal.with_extension("mappings"), Instant::now()),
             dhcp6: Dhcp6::new(&uuid, delegated),
@@ -322,6 +326,7 @@ impl Router {
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
             let interfaces = interfaces.chain(self.port_mapping.deadline()).chain(self.dhcp6.deadline());
+            let interfaces = interfaces.chain(self.lines.deadline());
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
@@ -358,12 +363,14 @@ impl Router {
                 self.changed = false;
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
+                problems.extend(self.lines.follow(&self.uplinks, &self.links, &self.poller, now));
                 problems.extend(self.follow_hosts());
                 problems.extend(self.follow_port_mapping(now));
                 problems.extend(self.dhcp6.follow(&self.site, &self.links, &self.poller, now));
                 problems.extend(self.flows.follow(self.site.flows.as_ref(), self.networks_behind()));
                 self.log_problems(problems, now);
             }
+            self.lines.handle_timeout(&mut self.kernel, &self.links, now);
             self.map_ports(looks, now);
             for interface in &mut self.networks {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
@@ -624,6 +631,8 @@ impl Router {
             self.changed |= interface.handle_readable(now);
         } else if self.port_mapping.owns(token) {
             self.port_mapping.handle_readable(token);
+        } else if self.lines.owns(token) {
+            self.lines.handle_readable(token, now);
         } else if self.dhcp6.owns(token) {
             self.changed |= self.dhcp6.handle_readable(token, &self.site, &self.plan, now);
         }

@@ -25,6 +25,8 @@ pub(crate) struct Shaping {
     done: Vec<Step>,
     /// What CAKE does at each interface; not known of what an earlier run has left.
     cakes: BTreeMap<u32, Cake>,
+    /// Rates of uplinks that follow what the line carries, down and up.
+    rates: BTreeMap<String, [Option<u64>; 2]>,
 }
 
 /// Whether a step is one of these.
@@ -45,8 +47,40 @@ impl Shaping {
     pub(crate) fn left(steps: &[Step]) -> Self {
         Shaping {
             done: steps.iter().filter(|step| is_shaping(step)).cloned().collect(),
-            cakes: BTreeMap::new(),
+            ..Shaping::default()
         }
+    }
+
+    /// Has what goes by an uplink's line be at these rates, down and up, from now on. Where it is not shaped, that is what it
+    /// begins with.
+    pub(crate) fn set_rates(
+        &mut self,
+        uplink: &Uplink,
+        rates: [Option<u64>; 2],
+        links: &[Link],
+        netlink: &mut Netlink,
+        journal: &mut Journal,
+    ) {
+        if self.rates.insert(uplink.name.clone(), rates) == Some(rates) {
+            return;
+        }
+        for (index, rate) in interfaces(uplink, links, netlink).into_iter().zip(rates) {
+            let shaped = index.and_then(|index| Some((index, self.cakes.get_mut(&index)?))).zip(rate);
+            // What fails is found by the next look, which tells it.
+            if let Some(((index, cake), rate)) = shaped
+                && journal.shape(netlink, index, &Cake { rate, ..*cake }).is_ok()
+            {
+                cake.rate = rate;
+            }
+        }
+    }
+
+    /// Bytes that CAKE has let through, down and up.
+    pub(crate) fn carried(&self, uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> [Option<u64>; 2] {
+        interfaces(uplink, links, netlink).map(|index| match netlink.root(index?) {
+            Ok(Root::Ours(shaped)) => Some(shaped.sent_bytes),
+            _ => None,
+        })
     }
 
     /// Has it there as it should be now, also what somebody has taken away. Returns what cannot be had, and what mends it.
@@ -62,8 +96,9 @@ impl Shaping {
             let Some(bandwidth) = uplink.bandwidth else { continue };
             // Without the interface there is nothing to shape.
             let Some(index) = index_of(links, &uplink.interface) else { continue };
+            let [down, up] = self.rates_of(uplink);
             let mut kernel = Shaper { shaping: self, netlink, journal, wanted: &mut wanted };
-            if let Some(rate) = bandwidth.up {
+            if let Some(rate) = up {
                 let cake = cake(uplink, bandwidth, rate, Direction::Egress);
                 let result = kernel.shape(index, &uplink.interface, &cake);
                 problems.extend(
@@ -72,7 +107,7 @@ impl Shaping {
                         .map(|why| format!("uplink {}: what is sent is not shaped: {why}", uplink.name)),
                 );
             }
-            if let Some(rate) = bandwidth.down {
+            if let Some(rate) = down {
                 let cake = cake(uplink, bandwidth, rate, Direction::Ingress);
                 let tunnels = site.uplinks.iter().filter(|other| {
                     other.tunnel.as_ref().is_some_and(|tunnel| tunnel.over == uplink.interface)
@@ -100,17 +135,27 @@ impl Shaping {
         problems
     }
 
+    /// What CAKE is to let through, down and up.
+    fn rates_of(&self, uplink: &Uplink) -> [Option<u64>; 2] {
+        let Some(bandwidth) = uplink.bandwidth else { return [None, None] };
+        let [down, up] = self.rates.get(&uplink.name).copied().unwrap_or_default();
+        let side = |rate: Option<u64>, least: Option<u64>, most: Option<u64>| {
+            let most = most?;
+            // The least, before anything is known of the line.
+            Some(least.map_or(most, |least| rate.unwrap_or(least).clamp(least, most)))
+        };
+        [side(down, bandwidth.down_least, bandwidth.down), side(up, bandwidth.up_least, bandwidth.up)]
+    }
+
     /// What becomes of an uplink's packets now; none where its bandwidth is not given.
     pub(crate) fn status(&self, uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> Option<Status> {
-        let Bandwidth { down, up, .. } = uplink.bandwidth?;
-        let sent = index_of(links, &uplink.interface);
-        let name = device_of(&uplink.interface);
-        let received = netlink.ifb(&name).ok().flatten();
+        let Bandwidth { down, up, down_least, up_least, .. } = uplink.bandwidth?;
+        let [received, sent] = interfaces(uplink, links, netlink);
         let is_redirected = |to: u32| {
             self.done.iter().any(|step| matches!(step, Step::Redirect { to: other, .. } if *other == to))
         };
         let received = received.filter(|index| is_redirected(*index));
-        let mut side = |wanted: Option<u64>, index: Option<u32>| {
+        let mut side = |wanted: Option<u64>, least_bits: Option<u64>, index: Option<u32>| {
             let root = index.and_then(|index| netlink.root(index).ok());
             let shaped = match root {
                 Some(Root::Ours(shaped)) => Some(shaped),
@@ -118,6 +163,7 @@ impl Shaping {
             };
             wanted.map(|rate_bits| Side {
                 rate_bits,
+                least_bits,
                 rate_in_force_bits: shaped.map(|shaped| shaped.rate),
                 sent_packets: shaped.map_or(0, |shaped| shaped.sent_packets),
                 sent_bytes: shaped.map_or(0, |shaped| shaped.sent_bytes),
@@ -127,8 +173,14 @@ impl Shaping {
                 peak_delay_ms: shaped.map_or(0.0, |shaped| shaped.peak_delay_us as f64 / 1e3),
             })
         };
-        Some(Status { down: side(down, received), up: side(up, sent) })
+        Some(Status { down: side(down, down_least, received), up: side(up, up_least, sent), delay: None })
     }
+}
+
+/// Where packets of an uplink are shaped: what comes in, and what goes out.
+fn interfaces(uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> [Option<u32>; 2] {
+    let received = netlink.ifb(&device_of(&uplink.interface)).ok().flatten();
+    [received, index_of(links, &uplink.interface)]
 }
 
 fn cake(uplink: &Uplink, bandwidth: Bandwidth, rate: u64, direction: Direction) -> Cake {

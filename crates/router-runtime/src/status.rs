@@ -4,8 +4,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use control::router_status::{
-    Address, Forward, Nat64, Neighbor, Network, PortMapping, Prefix, Rogue, Route, Status, Tunnel, Uplink,
-    Wait,
+    Address, Bandwidth, Forward, Nat64, Neighbor, Network, PortMapping, Prefix, Rogue, Route, Status, Tunnel,
+    Uplink, Wait,
 };
 use ipnet::Ipv6Net;
 use router::firewall::service::Service;
@@ -64,7 +64,9 @@ fn uplinks(router: &mut Router, now: Instant) -> Vec<Uplink> {
     let all = router.uplinks.iter().map(|interface| {
         let carrier = router.tunnels.iter().find(|tunnel| tunnel.is_of(&interface.uplink));
         let mut uplink = uplink(interface, carrier, now);
-        uplink.bandwidth = kernel.shaping.status(&interface.uplink, &router.links, &mut kernel.netlink);
+        let bandwidth = kernel.shaping.status(&interface.uplink, &router.links, &mut kernel.netlink);
+        let delay = router.lines.status(&interface.uplink, now);
+        uplink.bandwidth = bandwidth.map(|bandwidth| Bandwidth { delay, ..bandwidth });
         uplink
     });
     all.collect()

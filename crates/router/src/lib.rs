@@ -10,6 +10,7 @@
 //! | module | subject |
 //! |---|---|
 //! | [`advertise`] | what a router advertises on a link, and when |
+//! | [`autorate`] | rates that follow how long answers take on a line that carries now more, now less |
 //! | [`delegated_prefix`] | which delegated prefixes are believed |
 //! | [`delegation`] | a client that asks for prefixes by DHCPv6 |
 //! | [`dhcp6`] | addresses for hosts and prefixes for routers behind, by DHCPv6 |
@@ -31,6 +32,7 @@
 
 pub mod advertise;
 mod advertised_server;
+pub mod autorate;
 pub mod delegated_prefix;
 pub mod delegation;
 pub mod dhcp6;

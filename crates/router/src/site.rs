@@ -2,6 +2,7 @@
 //! are checked.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
@@ -131,8 +132,27 @@ pub struct Bandwidth {
     pub down: Option<u64>,
     /// Bits per second that go out; nothing is done about them without.
     pub up: Option<u64>,
+    /// Where the line carries now more, now less: bits per second that come in at least, and go out. The rate is then between
+    /// this and the most, as it [follows](crate::autorate) how long answers take.
+    pub down_least: Option<u64>,
+    /// The same for what goes out.
+    pub up_least: Option<u64>,
+    /// The host whose answers tell; the uplink's router without.
+    pub reflector: Option<Ipv6Addr>,
+    /// How much longer than usual an answer takes that is late.
+    pub delay: Duration,
     /// What the link adds to each packet.
     pub overhead: Overhead,
+}
+
+impl Bandwidth {
+    /// Between what the rates are that follow, down and up; nothing where none does.
+    #[must_use]
+    pub fn limits(&self) -> Option<[Option<RangeInclusive<u64>>; 2]> {
+        let limits = [(self.down_least, self.down), (self.up_least, self.up)];
+        let limits = limits.map(|(least, most)| Some(least?..=most?));
+        limits.iter().any(Option::is_some).then_some(limits)
+    }
 }
 
 /// Kinds of links, by what they add to each packet.

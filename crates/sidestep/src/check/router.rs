@@ -109,11 +109,16 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         writeln!(text, "          it counts as working while one of these answers: {}", hosts.join(", "))?;
     }
     if let Some(bandwidth) = &uplink.bandwidth {
-        let sides = [(bandwidth.down, "in"), (bandwidth.up, "out")];
-        let sides = sides.into_iter().filter_map(|(rate, side)| Some((rate?, side)));
-        let sides: Vec<_> =
-            sides.map(|(rate, side)| format!("{} {side}", words::rate(rate as f64))).collect();
-        writeln!(text, "          keep queues short by CAKE: {}", sides.join(", "))?;
+        let sides = [(bandwidth.down_least, bandwidth.down, "in"), (bandwidth.up_least, bandwidth.up, "out")];
+        let sides = sides.into_iter().filter_map(|(least, most, side)| {
+            let least = least.map(|least| format!("{} to ", words::rate(least as f64))).unwrap_or_default();
+            Some(format!("{least}{} {side}", words::rate(most? as f64)))
+        });
+        writeln!(text, "          keep queues short by CAKE: {}", sides.collect::<Vec<_>>().join(", "))?;
+        if bandwidth.limits().is_some() {
+            let host = bandwidth.reflector.map_or("its router".to_owned(), |host| host.to_string());
+            writeln!(text, "          what follows does so by how long {host} takes to answer")?;
+        }
     }
     if uplink.masquerade {
         writeln!(text, "          masquerade IPv4 with the address of {}", uplink.interface)?;

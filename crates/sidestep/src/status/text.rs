@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use crate::show::text as words;
 use control::router_status::{
-    Bandwidth, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, FlowOffload, Flows, Forward, Lease,
+    Bandwidth, Delay, DelegatedPrefix, DnsOverTls, Dnsmasq, Firewall, FlowOffload, Flows, Forward, Lease,
 };
 use control::router_status::{Nat64, Network, Peer, PortMapping, Prefix, Shaped, Status, Talker, Tunnel};
 use control::router_status::{Uplink, Wait};
@@ -223,6 +223,9 @@ fn write_uplink(text: &mut String, status: &Status, uplink: &Uplink) -> fmt::Res
     }
     if let Some(bandwidth) = &uplink.bandwidth {
         write_list(text, "bandwidth", &bandwidth_in_words(bandwidth))?;
+        if let Some(delay) = &bandwidth.delay {
+            writeln!(text, "  rates follow {}", delay_in_words(delay))?;
+        }
     }
     write_prefixes(text, &uplink.prefixes)?;
     if let Some(wait) = &uplink.waits_for_prefix {
@@ -246,6 +249,16 @@ fn bandwidth_in_words(bandwidth: &Bandwidth) -> Vec<String> {
         )
     };
     sides.map(in_words).collect()
+}
+
+fn delay_in_words(delay: &Delay) -> String {
+    match (delay.reflector, delay.usual_ms.zip(delay.newest_ms)) {
+        (None, _) => "nobody: there is no router to ask".to_owned(),
+        (Some(host), None) => format!("{host}, which does not answer"),
+        (Some(host), Some((usual, newest))) => {
+            format!("{host}, which answers in {newest:.1} ms, usually {usual:.1} ms")
+        }
+    }
 }
 
 fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {

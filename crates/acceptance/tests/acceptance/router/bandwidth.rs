@@ -180,3 +180,91 @@ fn a_kernel_without_cake_is_said_and_carries_packets() {
     scene.stop();
     assert_eq!(queues(&scene), before);
 }
+
+/// Sends without end to whoever connects.
+const SENDS: &str = "
+import socket
+listener = socket.create_server(('::', 4000), family=socket.AF_INET6)
+while True:
+    connection = listener.accept()[0]
+    try:
+        while connection.send(bytes(9000)):
+            pass
+    except OSError:
+        pass
+";
+const TAKES: &str = "
+import socket
+connection = socket.create_connection(('2001:db8:ffff::1', 4000))
+while connection.recv(65536):
+    pass
+";
+
+#[test]
+fn a_rate_follows_what_the_line_carries() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    if !has_cake(&scene) {
+        eprintln!("skipped: needs a kernel with CAKE, such as that of scripts/stock-kernel");
+        return;
+    }
+    let line = |scene: &RouterScene, rate: &str| {
+        let words = "tc qdisc replace dev isp0 root tbf burst 9kb latency 3s rate";
+        assert_eq!(scene.run("net", &["sh", "-c", &format!("{words} {rate}")]), "");
+    };
+    line(&scene, "3mbit");
+    // The machine, where it is emulated, delays what it likes.
+    scene.start(&shaped("bandwidth = { down = \"20Mbit/s\", down_least = \"1Mbit/s\", delay = \"500ms\" }"));
+    let in_force = |scene: &RouterScene| bandwidth(scene)?["down"]["rate_in_force_bits"].as_u64();
+    // While nobody needs more it is the least.
+    let answers = |scene: &RouterScene| Some(bandwidth(scene)?["delay"]["usual_ms"].is_number());
+    wait_until("the router answers", || answers(&scene) == Some(true));
+    std::thread::sleep(Duration::from_secs(3));
+    assert_eq!(in_force(&scene), Some(1_000_000));
+    wait_until("the Internet", || scene.answers("gw", super::scene::INTERNET));
+    scene.keep("net", &["python3", "-c", SENDS]);
+    wait_until("a server", || scene.run("net", &["ss", "-Htln"]).contains(":4000"));
+    scene.keep("gw", &["python3", "-c", TAKES]);
+    wait_until("more than the least", || in_force(&scene) > Some(1_800_000));
+    for _ in 0..20 {
+        let rate = in_force(&scene).expect("it is shaped");
+        assert!(rate < 8_000_000, "far more than the line carries: {rate}");
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    line(&scene, "12mbit");
+    wait_until("more than the line carried before", || in_force(&scene) > Some(4_500_000));
+    // With nobody to follow it stays; the next gateway begins anew.
+    scene.kill();
+    assert!(queues(&scene).contains("dev ifb4wan0"), "{}", queues(&scene));
+    scene.start_again();
+    wait_until("more than the least again", || in_force(&scene) > Some(1_800_000));
+    // Another configuration counts at once, and one without `down_least` is fixed.
+    scene.write("gw.toml", &shaped("bandwidth = { down = \"6Mbit/s\" }"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("the fixed rate", || in_force(&scene) == Some(6_000_000));
+    assert!(bandwidth(&scene).expect("a status")["delay"].is_null());
+    scene.stop();
+}
+
+/// Also where the kernel has nothing that could follow.
+#[test]
+fn who_does_not_answer_is_said() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    let rates = "bandwidth = { up = \"4Mbit/s\", up_least = \"1Mbit/s\" }";
+    scene.start(&shaped(rates));
+    let delay = |scene: &RouterScene| Some(bandwidth(scene)?["delay"].clone());
+    let told =
+        wait_for("the router's answer", || delay(&scene).filter(|delay| delay["usual_ms"].is_number()));
+    assert_eq!(told["reflector"], "fe80::1", "{told}");
+    let text = || String::from_utf8_lossy(&scene.sidestep(&["status"]).stdout).into_owned();
+    assert!(text().contains("rates follow fe80::1, which answers in "), "{}", text());
+    let nobody = "2001:db8:ffff::99";
+    scene.write("gw.toml", &shaped(&rates.edited(" }", &format!(", reflector = \"{nobody}\" }}"))));
+    scene.signal(Signal::SIGHUP);
+    let problem = format!("its rates stay as they are: {nobody} does not answer; write another `reflector`");
+    wait_until("it is said", || scene.log().contains(&problem));
+    assert!(text().contains(&format!("rates follow {nobody}, which does not answer")), "{}", text());
+    scene.write("gw.toml", &shaped(rates));
+    scene.signal(Signal::SIGHUP);
+    wait_until("it is over", || !text().contains(&problem));
+    scene.stop();
+}
