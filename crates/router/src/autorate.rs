@@ -37,6 +37,8 @@ const MORE: f64 = 1.1;
 const MORE_NEARBY: f64 = 1.01;
 /// What is near it.
 const NEARBY: RangeInclusive<f64> = 0.9..=1.1;
+/// What is carried is a mean over about so many seconds.
+const SMOOTH: f64 = 0.5;
 /// What is usual follows each answer by this much of the difference: longer ones slowly, as they may be of a queue.
 const USUAL_LONGER: f64 = 0.001;
 const USUAL_SHORTER: f64 = 0.5;
@@ -243,7 +245,8 @@ impl Rate {
         let before = std::mem::replace(&mut self.counted, counted);
         // Counts begin anew where a queueing discipline was made anew.
         let bytes = before.zip(counted).and_then(|(before, counted)| counted.checked_sub(before));
-        self.carried = bytes.map_or(0.0, |bytes| bytes as f64 * 8.0 / elapsed);
+        let carried = bytes.map_or(0.0, |bytes| bytes as f64 * 8.0 / elapsed);
+        self.carried += (carried - self.carried) * (elapsed / SMOOTH).min(1.0);
         self.used = self.carried / self.now;
     }
 

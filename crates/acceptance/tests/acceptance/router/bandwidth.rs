@@ -225,11 +225,9 @@ fn a_rate_follows_what_the_line_carries() {
     wait_until("a server", || scene.run("net", &["ss", "-Htln"]).contains(":4000"));
     scene.keep("gw", &["python3", "-c", TAKES]);
     wait_until("more than the least", || in_force(&scene) > Some(1_800_000));
-    for _ in 0..20 {
-        let rate = in_force(&scene).expect("it is shaped");
-        assert!(rate < 8_000_000, "far more than the line carries: {rate}");
-        std::thread::sleep(Duration::from_secs(1));
-    }
+    std::thread::sleep(Duration::from_secs(10));
+    // How near it comes is tested in virtual time.
+    wait_until("about what the line carries", || in_force(&scene) < Some(5_000_000));
     line(&scene, "12mbit");
     wait_until("more than the line carried before", || in_force(&scene) > Some(4_500_000));
     // With nobody to follow it stays; the next gateway begins anew.
