@@ -5,7 +5,7 @@ use mlua::{Table, Value};
 use super::declaration_error::{Fault, FieldFault};
 use super::{
     Access, Amount, Changes, Condition, Effect, Field, MAX_BITS, MAX_FIELDS, Policy, PolicyTable, Protocol,
-    ProtocolId, Protocols, Step,
+    ProtocolId, Protocols, QUESTIONS, Step,
 };
 use crate::kind::Kind;
 
@@ -201,6 +201,7 @@ fn changes(value: &Value, fields: &[Field]) -> Result<Changes, Fault> {
     match value {
         Value::Nil => Ok(Changes::None),
         Value::Function(_) | Value::String(_) => Ok(Changes::Function),
+        Value::Table(table) if table.contains_key("question")? => question(table, fields).map_err(inside),
         Value::Table(table) if table.raw_len() == 0 => {
             Ok(Changes::Steps(vec![step(table, fields).map_err(inside)?]))
         }
@@ -218,6 +219,21 @@ fn changes(value: &Value, fields: &[Field]) -> Result<Changes, Fault> {
             Err(inside(Fault::Type { wanted, got: other.type_name() }))
         }
     }
+}
+
+/// Fields that are a question of DNS: they are the last, and have no length of their own.
+fn question(table: &Table, fields: &[Field]) -> Result<Changes, Fault> {
+    known_keys(table, &["question"])?;
+    let name = field_of(table, "question", fields)?.ok_or(Fault::Missing("question"))?;
+    let (before, own) = fields.split_at(name);
+    let begin = own[0].offset;
+    let fits = own.len() == 4
+        && begin % 8 == 0
+        && begin as usize / 8 >= QUESTIONS + 2
+        && own.iter().all(|field| field.length == 0 && field.offset == begin)
+        && before.iter().all(|field| field.offset + field.length <= begin);
+    let wanted = "`question` is the first of the last four fields, which have one offset and no length";
+    if fits { Ok(Changes::Question(name)) } else { Err(Fault::Combination(wanted)) }
 }
 
 fn step(table: &Table, fields: &[Field]) -> Result<Step, Fault> {

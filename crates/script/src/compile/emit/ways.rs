@@ -39,6 +39,10 @@ impl Emitter<'_> {
                     self.go_on(first, number);
                 }
             }
+            End::Return(is_over) if self.is_body => {
+                self.move_to(R0, *is_over);
+                self.code.exit();
+            }
             End::Return(verdict) => self.verdict(*verdict),
             End::Redirect(interface) => self.redirect(*interface),
             End::Punt => {
@@ -217,7 +221,11 @@ impl Emitter<'_> {
         failures.sort_unstable_by_key(|(place, _)| *place);
         for ((line, _), (failure, label)) in failures {
             self.code.bind(label);
-            self.give_up(failure, line);
+            if self.is_body {
+                self.leave_loop();
+            } else {
+                self.give_up(failure, line);
+            }
         }
     }
 
