@@ -222,7 +222,7 @@ impl Emitter<'_> {
         if action.is_pure() && !self.used[result.0 as usize] {
             return;
         }
-        if self.lines.last().is_none_or(|(_, last)| last != line) {
+        if !self.is_body && self.lines.last().is_none_or(|(_, last)| last != line) {
             self.lines.push((self.code.len(), *line));
         }
         match *action {
@@ -500,8 +500,15 @@ impl Emitter<'_> {
         }
     }
 
-    fn move_location(&mut self, to: Location, operand: Operand) {
+    fn move_location(&mut self, to: Location, operand: Operand, is_known: bool) {
+        // See [`turns`].
+        let is_hidden = !is_known && !self.bodies.is_empty();
         match to {
+            Location::Register(register) if is_hidden => self.hidden(register, operand),
+            Location::Stack(_) if is_hidden => {
+                self.hidden(R1, operand);
+                self.store_location(to, R1);
+            }
             Location::Register(register) => self.move_to(register, operand),
             Location::Stack(_) => {
                 let from = self.read(operand, R0);

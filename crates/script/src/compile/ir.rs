@@ -704,7 +704,8 @@ impl fmt::Display for Program {
             list(f, &parameters)?;
             writeln!(f, ":")?;
             for Instruction { line, result, action } in &block.code {
-                let place = format!("{line:5}");
+                // Bodies of loops are no line's.
+                let place = if *line == 0 { " ".repeat(5) } else { format!("{line:5}") };
                 if action.has_result() {
                     writeln!(f, "{place}    %{} = {action}", result.0)?;
                 } else {

@@ -240,7 +240,8 @@ fn parts_and_searches_are_the_same_at_all_places() {
         if not name then return XT_CONTINUE end
         first, last = name:find(".", 1, true) nf.log(first, last, (name:find(".example", 1, true)))
         nf.log((name:find("with-labels.example", 3, true)))
-        nf.log(name:sub(3), #name:sub(2, -3), name:sub(-9, -2))
+        nf.log(name:sub(3, nil), #name:sub(2, -3), name:sub(-9, -2))
+        nf.log(#name:sub(0), name:sub(300), name:sub(math.mininteger, math.maxinteger), name:sub(5, 4))
         local from = udp:data():get()[0] & 127
         nf.log(name:sub(from), name:sub(from - 64, from), name:sub(-from):sub(2))
         if name:sub(-8) == ".example" or name == "example" then return NF_DROP end
@@ -249,6 +250,30 @@ fn parts_and_searches_are_the_same_at_all_places() {
         return NF_ACCEPT
       end"#;
     same_at_all_places(script);
+}
+
+#[test]
+fn what_may_be_something_else_is_refused() {
+    for (body, why) in [
+        ("return text:find('a.c') and 1 or 0", "by a pattern"),
+        ("return text:find('', 1, true) and 1 or 0", "of an empty string"),
+        ("return text:find(text, 1, true) and 1 or 0", "takes one that is known"),
+        ("return text:find('a', (text:find('b'))) and 1 or 0", "where a search begins may be nil"),
+        ("return #text:sub(1, (text:find('b')))", "where a part ends may be nil"),
+        ("return text:match('a') and 1 or 0", "has no method 'match' in the kernel"),
+        ("nf.log(text) return 1", "octets are logged that may be more than 255"),
+        ("return dns.name(p) and 1 or 0", "dns.name takes a view of DNS"),
+        ("return #tostring(p)", "'tostring' of a view"),
+        (
+            "p:get()[20] = 1 local q = p:data(packet_eth):data(packet_ip):data(packet_udp):data(packet_dns)
+          return dns.name(q) and 1 or 0",
+            "after something was written to the packet",
+        ),
+    ] {
+        let text = format!("function process_packet(p) local text = tostring(p:get()) {body} end");
+        let refusals = compile_at(&text, AttachType::Interface { has_link: true }, RESULTS).expect_err(body);
+        assert!(refusals.iter().any(|one| one.reason.contains(why)), "{body}: {refusals:?}");
+    }
 }
 
 #[test]

@@ -2,7 +2,9 @@
 //!
 //! A body is a function with a stack of its own. It is given the address of its state, which is where the program has what
 //! was found in maps; behind the numbers is what a body needs to read packets. Older kernels (before Linux 6.6) take what the
-//! state begins with for what it is in every turn, so the verifier must not know it.
+//! state begins with for what it is in every turn, so the verifier must not know it. Those before Linux 6.3 follow all that
+//! comes behind a place where ways meet once for each number that they know there, in programs with functions, also if it
+//! decides nothing: so they know none ([`Emitter::hidden`]).
 
 use std::collections::HashMap;
 
@@ -114,8 +116,8 @@ impl Emitter<'_> {
 
     pub(super) fn set_state(&mut self, word: u8, value: Operand) {
         self.code.load(Size::Double, R3, R10, STATE);
-        let value = self.read(value, R0);
-        self.code.store(Size::Double, R3, 8 * i16::from(word), value);
+        self.hidden(R1, value);
+        self.code.store(Size::Double, R3, 8 * i16::from(word), R1);
     }
 
     /// The end of a loop whose body could not read something.

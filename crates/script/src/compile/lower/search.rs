@@ -25,7 +25,6 @@ impl Lower<'_> {
         let (Shape::PacketText(..), Shape::Text(wanted)) = (&text.shape, &wanted.shape) else {
             return self.refuse("'string.find' of a string of the packet takes one that is known").into();
         };
-        let init = more.first().filter(|init| init.shape != Shape::Nil);
         let is_plain = more.get(1).is_some_and(|plain| plain.truth() == Some(true));
         if !is_plain && wanted.iter().any(|octet| SPECIAL.contains(octet)) {
             return self
@@ -38,13 +37,8 @@ impl Lower<'_> {
         }
         let Some(look) = self.usable(text) else { return Slot::unclear().into() };
         let [start, length] = [text.parts[0], text.parts[1]];
-        let begin = match init {
-            Some(init) => {
-                let init = self.integer(init.clone(), "where a search begins");
-                self.position(init, length)
-            }
-            None => 1.into(),
-        };
+        let init = self.integer_or(more.first(), 1, "where a search begins");
+        let begin = self.position(init, length);
         let at = self.calculate(Operation::Subtract, begin, 1);
         let size = wanted.len() as i64;
         let last = self.calculate(Operation::Subtract, length, size);
@@ -72,12 +66,12 @@ impl Lower<'_> {
         };
         let Some(look) = self.usable(text) else { return Slot::unclear() };
         let (from, to) = match arguments {
-            [from] => (from, Slot::integer(-1)),
-            [from, to] => (from, to.clone()),
+            [from] => (from, None),
+            [from, to] => (from, Some(to)),
             _ => return self.refuse("'string.sub' takes one number or two"),
         };
         let from = self.integer(from.clone(), "where a part begins");
-        let to = self.integer(to, "where a part ends");
+        let to = self.integer_or(to, -1, "where a part ends");
         let [start, length] = [text.parts[0], text.parts[1]];
         let most = self.range(length).1;
         let begin = self.position(from, length);
@@ -97,6 +91,18 @@ impl Lower<'_> {
             parts.extend(self.shifted(&text.parts[2..], before));
         }
         Slot::new(text.shape.clone(), parts)
+    }
+
+    /// An integer, or what stands for nil.
+    fn integer_or(&mut self, value: Option<&Slot>, without: i64, what: &str) -> Operand {
+        match value.map(|value| (value, &value.shape)) {
+            None | Some((_, Shape::Nil)) => without.into(),
+            Some((_, Shape::Optional(_))) => {
+                self.refuse(format!("{what} may be nil"));
+                0.into()
+            }
+            Some((value, _)) => self.integer(value.clone(), what),
+        }
     }
 
     /// Where a part begins: counted from the end if it is negative, 1 at least (Lua 5.4, 6.4).
