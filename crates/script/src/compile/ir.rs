@@ -239,7 +239,7 @@ pub enum Action {
         line: usize,
         /// The numbers.
         numbers: Vec<Operand>,
-        /// Offset and length of the strings of the packet in it, which have [`logging::LONGEST`] octets at most.
+        /// Offset and length of the strings of the packet in it, which have 255 octets at most.
         strings: Vec<[Operand; 2]>,
     },
     /// Tells the packet as it is, for a capture.

@@ -14,7 +14,7 @@ use bpf::{Helper, Size};
 use super::{COUNTERS, DYNPTR, Emitter, ZERO};
 use crate::compile::allocate::{TooManyValues, locations, used};
 use crate::compile::attach_type::AttachType;
-use crate::compile::ir::{Operand, Program, Value};
+use crate::compile::ir::{Action, Operand, Program, Value};
 
 /// Words behind the state: what packets are read from, the zero that the verifier does not know, and what XDP has for a
 /// [dynptr](super::DYNPTR).
@@ -129,7 +129,6 @@ impl Emitter<'_> {
 
 /// Numbers in the state of a body: all that run it have as many.
 fn words(program: &Program, body: usize) -> usize {
-    use crate::compile::ir::Action;
     let mut code = program.blocks.iter().flat_map(|block| &block.code);
     let state = code.find_map(|instruction| match &instruction.action {
         Action::Loop { body: this, state, .. } if *this == body => Some(state.len()),
