@@ -71,6 +71,11 @@ pub(super) const KEY: i16 = -96;
 pub(super) const FOUND: i16 = -120;
 /// Bytes of the stack of a program and of what it calls.
 const STACK: i16 = 512;
+/// Bytes of the stack of a loop's body. Older kernels round them up to a multiple of 32.
+const BODY: i16 = 96;
+/// Words behind the state of a loop: what packets are read from, the zero that the verifier does not know, and what XDP has
+/// for a [dynptr](DYNPTR).
+const BEHIND: usize = 3;
 /// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
 /// telling what was too far then (ENOMEM).
 const LONGEST: usize = 26_000;
@@ -129,7 +134,11 @@ pub(super) fn emit(
     };
     let mut emitter = Emitter {
         program,
-        locations: locations(program, lowest.min(written) - 8, STACK - turns::stack(program))?,
+        locations: locations(
+            program,
+            lowest.min(written) - 8,
+            STACK - if program.bodies.is_empty() { 0 } else { BODY },
+        )?,
         found,
         written,
         used: used(program),
@@ -580,7 +589,7 @@ fn found(program: &Program) -> i16 {
         program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
             Action::Lookup { words, .. } => usize::from(*words),
             Action::Add { amounts, .. } => amounts.len(),
-            Action::Loop { state, .. } => state.len() + turns::BEHIND - 1,
+            Action::Loop { state, .. } => state.len() + BEHIND - 1,
             _ => 0,
         });
     FOUND.min(KEY - 8 * (1 + words.max().unwrap_or(0) as i16))

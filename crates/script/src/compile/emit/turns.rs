@@ -11,23 +11,13 @@ use std::collections::HashMap;
 use bpf::Register::{R0, R1, R2, R3, R4, R6, R10};
 use bpf::{Helper, Size};
 
-use super::{COUNTERS, DYNPTR, Emitter, ZERO};
+use super::{BODY, COUNTERS, DYNPTR, Emitter, ZERO};
 use crate::compile::allocate::{TooManyValues, locations, used};
 use crate::compile::attach_type::AttachType;
 use crate::compile::ir::{Action, Operand, Program, Value};
 
-/// Words behind the state: what packets are read from, the zero that the verifier does not know, and what XDP has for a
-/// [dynptr](super::DYNPTR).
-pub(super) const BEHIND: usize = 3;
-/// Bytes of a body's stack. Older kernels round them up to a multiple of 32.
-const BODY: i16 = 96;
 /// Where a body has the address of its state.
 const STATE: i16 = COUNTERS;
-
-/// Bytes of the stack that the bodies of a program's loops need.
-pub(super) fn stack(program: &Program) -> i16 {
-    if program.bodies.is_empty() { 0 } else { BODY }
-}
 
 impl Emitter<'_> {
     /// Runs a body so often.
