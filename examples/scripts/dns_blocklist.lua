@@ -1,11 +1,12 @@
--- Queries for names of a list, and for names below them, go nowhere, over UDP and TCP.
+-- Queries for names of a list, and for names below them, go nowhere, over UDP and TCP. What is asked over UDP the kernel
+-- decides.
 
-local BLOCKED = { ["ads.example"] = true, ["tracker.example.net"] = true }
+local BLOCKED = { "ads.example", "tracker.example.net" }
 
 local function is_blocked(name)
-  while name do
-    if BLOCKED[name] then return true end
-    name = name:match("^[^.]*%.(.*)$")
+  for at = 1, #BLOCKED do
+    local blocked = BLOCKED[at]
+    if name == blocked or name:sub(-#blocked - 1) == "." .. blocked then return true end
   end
   return false
 end

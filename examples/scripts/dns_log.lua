@@ -6,7 +6,8 @@ function process_packet(p)
   local udp = ip and ip:data(packet_udp)
   if not udp or udp:dport():get() ~= 53 then return XT_CONTINUE end
   local query = udp:data(packet_dns)
-  local name = query and not query:qr():get() and dns.name(query)
+  if not query or query:qr():get() then return XT_CONTINUE end
+  local name = dns.name(query)
   if name then nf.log(ip:saddr():get(), "asks for", name, "type", query:qtype():get()) end
   return XT_CONTINUE
 end

@@ -159,6 +159,10 @@ pub struct Assembler {
     jumps: Vec<(usize, Label)>,
     /// Where the last label was bound.
     bound: Option<usize>,
+    /// Where functions begin that are called back.
+    functions: Vec<usize>,
+    /// Instructions that load the address of one.
+    addresses: Vec<(usize, Label)>,
 }
 
 impl Assembler {
@@ -261,6 +265,14 @@ impl Assembler {
         self.push(0, 0, 0, 0, 0);
     }
 
+    /// `to = function`, of this program, for a helper that calls it back.
+    pub fn load_function(&mut self, to: Register, function: Label) {
+        const PSEUDO_FUNC: u8 = 4;
+        self.addresses.push((self.code.len(), function));
+        self.push(LOAD_IMMEDIATE, to as u8, PSEUDO_FUNC, 0, 0);
+        self.push(0, 0, 0, 0, 0);
+    }
+
     /// `R0 = field`, as a number, of the packet whose context is in R6. R1 to R5 are lost. Beyond the packet's end the
     /// program ends with result 0.
     pub fn load_packet(&mut self, field: PacketField) {
@@ -286,6 +298,18 @@ impl Assembler {
         let before = self.labels[label.0].replace(place);
         assert!(before.is_none(), "a label has one place");
         self.bound = Some(place);
+    }
+
+    /// A function begins here, which a helper calls back. It has a stack of its own, and no way from elsewhere leads into it.
+    pub fn begin_function(&mut self, label: Label) {
+        self.bind(label);
+        self.functions.push(self.code.len());
+    }
+
+    /// The instructions at which functions begin that are called back.
+    #[must_use]
+    pub fn functions(&self) -> &[usize] {
+        &self.functions
     }
 
     /// A label that is here: for jumps backwards.
@@ -378,6 +402,11 @@ impl Assembler {
             let distance = i16::try_from(to as isize - *from as isize - 1).map_err(|_| JumpTooLong)?;
             code[*from][2..4].copy_from_slice(&distance.to_ne_bytes());
         }
+        for (from, label) in &self.addresses {
+            let to = self.labels[label.0].expect("each function is bound");
+            let distance = i32::try_from(to as isize - *from as isize - 1).map_err(|_| JumpTooLong)?;
+            code[*from][4..].copy_from_slice(&distance.to_ne_bytes());
+        }
         Ok(code)
     }
 
@@ -431,6 +460,19 @@ mod tests {
         code.set_wide(Register::R4, 0x1122_3344_5566_7788);
         let expected = [[0x18, 4, 0, 0, 0x88, 0x77, 0x66, 0x55], [0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11]];
         assert_eq!(code.instructions().unwrap(), expected);
+    }
+
+    #[test]
+    fn functions_are_found_from_where_they_are_loaded() {
+        let mut code = Assembler::default();
+        let function = code.label();
+        code.load_function(Register::R2, function);
+        code.exit_with(0);
+        code.begin_function(function);
+        code.exit_with(1);
+        let code_of = code.instructions().unwrap();
+        assert_eq!(code_of[0], [0x18, 0x42, 0, 0, 3, 0, 0, 0], "from the instruction behind its first half");
+        assert_eq!(code.functions(), [4]);
     }
 
     #[test]

@@ -83,6 +83,8 @@ pub enum Helper {
     RedirectNeighbor = 152,
     /// `ktime_get_coarse_ns()`, Linux 5.11: as [`Helper::KtimeGetNs`], some milliseconds old and for nothing.
     KtimeGetCoarseNs = 160,
+    /// `loop(turns, function, state, 0)`, Linux 5.17: calls `function(turn, state)` so often, or until it returns 1.
+    Loop = 181,
     /// `xdp_get_buff_len(context)`, Linux 5.18: the packet's length, wherever its parts are.
     XdpBufferLength = 188,
     /// `xdp_load_bytes(context, offset, to, length)`, Linux 5.18: 0, or an error below zero.

@@ -38,6 +38,7 @@ fn instruction(code: [u8; 8], next: Option<[u8; 8]>, at: usize) -> String {
     };
     match operation {
         WIDE if from == 1 => format!("r{to} = map {value}"),
+        WIDE if from == 4 => format!("r{to} = function {}", at as i64 + 1 + i64::from(value)),
         WIDE => {
             let high = next.map_or(0, |next| i32::from_ne_bytes([next[4], next[5], next[6], next[7]]));
             format!("r{to} = {:#x}", u64::from(high as u32) << 32 | u64::from(value as u32))

@@ -127,8 +127,39 @@ pub enum Changes {
     None,
     /// As these steps say, one after the other; each sees the fields where the ones before it have moved them.
     Steps(Vec<Step>),
+    /// From this field on, which the fixed header ends before, they are the first question of DNS (RFC 1035 §4.1.2): its name,
+    /// type, class, and what is behind it. All are empty if it cannot be read: see [`question_name`].
+    Question(usize),
     /// A function of the script tells offsets and lengths.
     Function,
+}
+
+/// Octets of a name of DNS, at most (RFC 1035 §3.1): labels with their lengths, the last of which is zero.
+pub const LONGEST_NAME: usize = 255;
+/// Octets of a label, at most; greater numbers are no lengths.
+pub const LONGEST_LABEL: u8 = 63;
+/// Octets of a question behind its name: type and class.
+pub const BEHIND_NAME: usize = 4;
+/// Where the number of questions stands in a message, 16 bits.
+pub const QUESTIONS: usize = 4;
+
+/// Octets of the name of the first question of a message of DNS, in which it begins at `at`; 0 if there is none that can be
+/// read: a pointer (RFC 1035 §4.1.4) has no place in it, and type and class are behind it.
+#[must_use]
+pub fn question_name(message: &[u8], at: usize) -> usize {
+    if message.get(QUESTIONS..QUESTIONS + 2).is_none_or(|count| count == [0, 0]) {
+        return 0;
+    }
+    let question = message.get(at..).unwrap_or_default();
+    let mut length = 0;
+    while length < LONGEST_NAME {
+        match question.get(length) {
+            Some(0) if length + 1 + BEHIND_NAME <= question.len() => return length + 1,
+            Some(label @ 1..=LONGEST_LABEL) => length += 1 + usize::from(*label),
+            _ => return 0,
+        }
+    }
+    0
 }
 
 /// One step of [`Changes::Steps`].

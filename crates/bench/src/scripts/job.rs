@@ -156,7 +156,7 @@ impl Peer {
             Self::ScriptKernel => "the script of `examples/scripts` in the kernel tier (tcx)",
             Self::ScriptXdp => "the same at XDP, where it may run there",
             Self::ScriptBoth => {
-                "a script that reads text, in both tiers: the kernel hands over to Lua what it cannot decide"
+                "a script that reads streams, in both tiers: the kernel hands over to Lua what it cannot decide"
             }
             Self::ScriptUser => "the same in Lua alone",
             Self::Nftables => "rules of nftables; NAT and balancing with connection tracking",
@@ -190,7 +190,7 @@ impl Peer {
             (Self::ScriptBoth | Self::ScriptUser, Job::Sni) => {
                 scripts!("tls_name_filter.lua", "lib/answer.lua")
             }
-            (Self::ScriptBoth | Self::ScriptUser, Job::Dns) => scripts!("dns_log.lua"),
+            (Self::ScriptKernel | Self::ScriptXdp | Self::ScriptUser, Job::Dns) => scripts!("dns_log.lua"),
             (Self::C | Self::CXdp, Job::Drop) => texts!("drop.c", "load.c"),
             (Self::C | Self::CXdp, Job::Limit) => texts!("limit.c", "load.c"),
             (Self::C, Job::Nat) => texts!("nat.c", "load.c"),

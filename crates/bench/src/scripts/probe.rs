@@ -121,7 +121,7 @@ impl Scene {
     /// What it has logged.
     fn log(&self) -> Result<String, Error> {
         match self.peer {
-            Peer::ScriptBoth | Peer::ScriptUser => {
+            Peer::ScriptKernel | Peer::ScriptXdp | Peer::ScriptBoth | Peer::ScriptUser => {
                 let mut command = self.gateway.command(&self.program)?;
                 Ok(text(&check(command.args(["script", "logs"]).stdin(Stdio::null()))?))
             }

@@ -1,10 +1,14 @@
-//! The kernel's types, as it tells them (BTF, Documentation/bpf/btf.rst): where a member of a structure is, and which
-//! number a function has.
+//! Types, as the kernel tells and takes them (BTF, Documentation/bpf/btf.rst): where a member of a structure is, which number
+//! a function has, and types of our own.
 
+use std::os::fd::OwnedFd;
+
+use super::syscall::bpf;
 use crate::error::{Context as _, Error, Result};
 
 const PATH: &str = "/sys/kernel/btf/vmlinux";
-pub(super) const MAGIC: u16 = 0xeb9f;
+const MAGIC: u16 = 0xeb9f;
+const BTF_LOAD: i32 = 18;
 /// Structures within structures that a member is looked for in.
 const DEEPEST: usize = 4;
 
@@ -13,6 +17,43 @@ const ARRAY: u8 = 3;
 const STRUCT: u8 = 4;
 const UNION: u8 = 5;
 const FUNCTION: u8 = 12;
+
+/// Gives the kernel types, in words, and the strings that are their names. They are there as long as the descriptor, or
+/// what was made with it.
+pub(super) fn load(types: &[u32], strings: &[u8]) -> Result<OwnedFd> {
+    #[repr(C)]
+    struct Attributes {
+        types: u64,
+        log: u64,
+        size: u32,
+        log_size: u32,
+        log_level: u32,
+        flags: u32,
+    }
+    let bytes = bytes(types, strings);
+    let attributes = Attributes {
+        types: bytes.as_ptr() as u64,
+        log: 0,
+        size: bytes.len() as u32,
+        log_size: 0,
+        log_level: 0,
+        flags: 0,
+    };
+    // SAFETY: the kernel reads as many bytes as are given, which live across the call.
+    unsafe { bpf(BTF_LOAD, &attributes) }.context(|| "bpf BTF_LOAD (needs CAP_BPF)")
+}
+
+/// Types with the header that says where they and their names are.
+fn bytes(types: &[u32], strings: &[u8]) -> Vec<u8> {
+    let length = 4 * types.len() as u32;
+    let version = u32::from_ne_bytes({
+        let [low, high] = MAGIC.to_ne_bytes();
+        [low, high, 1, 0]
+    });
+    let header = [version, 24, 0, length, length, strings.len() as u32];
+    let words = header.iter().chain(types).flat_map(|word| word.to_ne_bytes());
+    words.chain(strings.iter().copied()).collect()
+}
 
 /// What a kernel, or one of its modules, tells of its types.
 pub(super) struct Types {
@@ -132,13 +173,7 @@ mod tests {
             &[13, kind(12, 0), 0],
         ]
         .concat();
-        let header = [u32::from(MAGIC) | 1 << 16, 24, 0, 4 * types.len() as u32, 4 * types.len() as u32];
-        let mut bytes = Vec::new();
-        for word in header.iter().chain(&[strings.len() as u32]).chain(&types) {
-            bytes.extend(word.to_ne_bytes());
-        }
-        bytes.extend(strings);
-        bytes
+        bytes(&types, strings)
     }
 
     #[test]

@@ -12,6 +12,7 @@
 pub mod attach;
 mod attach_type;
 mod btf;
+mod functions;
 mod link;
 mod lock;
 mod map;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::Assembler;
 use super::attach_type::AttachType;
+use super::functions::Functions;
 use super::syscall::{bpf, exchange};
 use crate::error::{Context as _, Error, Result};
 
@@ -112,7 +113,7 @@ impl Program {
     #[must_use]
     pub fn refusal(kind: ProgramKind, code: &Assembler) -> Option<String> {
         let mut log = vec![0u8; LOG_SIZE];
-        let loaded = load(kind, &code.instructions().ok()?, REASONS, &mut log);
+        let loaded = load(kind, &assembled(code).ok()?, REASONS, &mut log);
         loaded.is_err().then(|| text(&log)).filter(|log| !log.is_empty())
     }
 
@@ -180,8 +181,17 @@ impl AsRawFd for Program {
 const REASONS: u32 = 1;
 const STATISTICS: u32 = 4;
 
-fn assembled(code: &Assembler) -> Result<Vec<[u8; 8]>> {
-    code.instructions().map_err(|error| Error::other("assemble a BPF program", error.to_string()))
+/// Instructions, and what the kernel has to know of the functions in them.
+struct Assembled {
+    code: Vec<[u8; 8]>,
+    functions: Option<Functions>,
+}
+
+fn assembled(code: &Assembler) -> Result<Assembled> {
+    let functions = Functions::of(code)?;
+    let code =
+        code.instructions().map_err(|error| Error::other("assemble a BPF program", error.to_string()))?;
+    Ok(Assembled { code, functions })
 }
 
 /// What is written in a log, up to the zeros behind it.
@@ -190,7 +200,8 @@ fn text(log: &[u8]) -> String {
 }
 
 /// PROG_LOAD, with a log that may be empty.
-fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> std::io::Result<OwnedFd> {
+fn load(kind: ProgramKind, program: &Assembled, log_level: u32, log: &mut [u8]) -> std::io::Result<OwnedFd> {
+    let Assembled { code, functions } = program;
     #[repr(C)]
     struct Attributes {
         kind: u32,
@@ -205,7 +216,13 @@ fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> 
         name: [u8; 16],
         device: u32,
         attach_type: u32,
+        types: u32,
+        function_size: u32,
+        functions: u64,
+        function_count: u32,
+        reserved: u32,
     }
+    let places = functions.as_ref().map_or(&[][..], |functions| &functions.places);
     let license = kind.license();
     let flags = kind.flags();
     let (kind, attach_type) = kind.numbers();
@@ -222,8 +239,13 @@ fn load(kind: ProgramKind, code: &[[u8; 8]], log_level: u32, log: &mut [u8]) -> 
         name: *b"sidestep\0\0\0\0\0\0\0\0",
         device: 0,
         attach_type,
+        types: functions.as_ref().map_or(0, |functions| functions.types.as_raw_fd() as u32),
+        function_size: size_of::<[u32; 2]>() as u32,
+        functions: places.as_ptr() as u64,
+        function_count: places.len() as u32,
+        reserved: 0,
     };
-    // SAFETY: the kernel reads `count` instructions, and a string that ends with a zero; both live across the call. It
-    // writes at most `log_size` bytes to `log`, which are there.
+    // SAFETY: the kernel reads `count` instructions, a string that ends with a zero, and `function_count` places of so many
+    // bytes; all live across the call. It writes at most `log_size` bytes to `log`, which are there.
     unsafe { bpf(PROG_LOAD, &attributes) }
 }

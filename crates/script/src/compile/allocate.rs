@@ -19,16 +19,19 @@ pub(super) enum Location {
 const REGISTERS: [Register; 3] = [Register::R7, Register::R8, Register::R9];
 /// Registers that calls do not leave alone, and the emitter does: for values that no call outlives.
 const SCRATCH: [Register; 2] = [Register::R4, Register::R5];
-/// Bytes of the stack; what values do not need of it is the emitter's.
-const STACK: i16 = 512;
 
 /// Too many values are needed at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooManyValues;
 
 /// The locations of all values that are used, and which those are; a value has the same place all its life, which it shares
-/// with others whose lives are over.
-pub(super) fn locations(program: &Program, top: i16) -> Result<Vec<Option<Location>>, TooManyValues> {
+/// with others whose lives are over. Those on the stack are between `top` and as many bytes as it has; the rest is the
+/// emitter's.
+pub(super) fn locations(
+    program: &Program,
+    top: i16,
+    stack: i16,
+) -> Result<Vec<Option<Location>>, TooManyValues> {
     let lives = lives(program);
     let mut order: Vec<_> = (0..lives.len()).filter(|value| lives[*value].uses > 0).collect();
     order.sort_by_key(|value| lives[*value].from);
@@ -36,7 +39,7 @@ pub(super) fn locations(program: &Program, top: i16) -> Result<Vec<Option<Locati
     let mut locations = vec![None; lives.len()];
     let mut registers: [Option<usize>; REGISTERS.len()] = [None; REGISTERS.len()];
     let mut scratch: [Option<usize>; SCRATCH.len()] = [None; SCRATCH.len()];
-    let mut slots: Vec<Option<usize>> = vec![None; ((STACK + top) / 8) as usize];
+    let mut slots: Vec<Option<usize>> = vec![None; ((stack + top) / 8).max(0) as usize];
     for value in order {
         let from = lives[value].from;
         let free = |taken: &Option<usize>| taken.is_none_or(|other: usize| lives[other].to < from);

@@ -7,6 +7,7 @@ mod access;
 mod account;
 mod mirror;
 mod record;
+mod turns;
 mod vlan;
 mod ways;
 
@@ -68,6 +69,13 @@ pub(super) const DYNPTR: i16 = -48;
 pub(super) const KEY: i16 = -96;
 /// 24 bytes, for what was found, or more ([`Emitter::found`]); what is to be written ends there, too.
 pub(super) const FOUND: i16 = -120;
+/// Bytes of the stack of a program and of what it calls.
+const STACK: i16 = 512;
+/// Bytes of the stack of a loop's body. Older kernels round them up to a multiple of 32.
+const BODY: i16 = 96;
+/// Words behind the state of a loop: what packets are read from, the zero that the verifier does not know, and what XDP has
+/// for a [dynptr](DYNPTR).
+const BEHIND: usize = 3;
 /// Instructions at most: a jump reaches 32,767, and the kernel adds some of its own for each division and lookup, without
 /// telling what was too far then (ENOMEM).
 const LONGEST: usize = 26_000;
@@ -126,7 +134,11 @@ pub(super) fn emit(
     };
     let mut emitter = Emitter {
         program,
-        locations: locations(program, lowest.min(written) - 8)?,
+        locations: locations(
+            program,
+            lowest.min(written) - 8,
+            STACK - if program.bodies.is_empty() { 0 } else { BODY },
+        )?,
         found,
         written,
         used: used(program),
@@ -143,7 +155,10 @@ pub(super) fn emit(
         accounts,
         tails: None,
         punted: None,
+        bodies: Vec::new(),
+        is_body: false,
     };
+    emitter.bodies = program.bodies.iter().map(|_| emitter.code.label()).collect();
     emitter.reached[0] = true;
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.begin(attach_type);
@@ -155,17 +170,11 @@ pub(super) fn emit(
     emitter.code.calculate(bpf::Operation::Multiply, R1, R2);
     emitter.code.calculate(bpf::Operation::Subtract, R0, R1);
     emitter.code.store(Size::Double, R10, ZERO, R0);
-    for (number, block) in program.blocks.iter().enumerate() {
-        let Some(end) = block.end.as_ref().filter(|_| emitter.reached[number]) else { continue };
-        emitter.code.bind(emitter.blocks[number]);
-        for instruction in &block.code {
-            emitter.instruction(instruction);
-        }
-        emitter.end(end, number);
-    }
+    emitter.all_blocks();
     emitter.failed();
     emitter.punted();
     emitter.write_tails();
+    emitter.all_bodies()?;
     if emitter.code.len() > LONGEST {
         return Err(EmitError::Oversized);
     }
@@ -199,15 +208,30 @@ pub(super) struct Emitter<'a> {
     tails: Option<Tails>,
     /// Where packets end that are punted, once there is such a way.
     punted: Option<Label>,
+    /// Where the bodies of loops begin.
+    bodies: Vec<Label>,
+    /// Whether this is one of them.
+    is_body: bool,
 }
 
 impl Emitter<'_> {
+    fn all_blocks(&mut self) {
+        for (number, block) in self.program.blocks.iter().enumerate() {
+            let Some(end) = block.end.as_ref().filter(|_| self.reached[number]) else { continue };
+            self.code.bind(self.blocks[number]);
+            for instruction in &block.code {
+                self.instruction(instruction);
+            }
+            self.end(end, number);
+        }
+    }
+
     fn instruction(&mut self, instruction: &Instruction) {
         let Instruction { line, result, action } = instruction;
         if action.is_pure() && !self.used[result.0 as usize] {
             return;
         }
-        if self.lines.last().is_none_or(|(_, last)| last != line) {
+        if !self.is_body && self.lines.last().is_none_or(|(_, last)| last != line) {
             self.lines.push((self.code.len(), *line));
         }
         match *action {
@@ -238,7 +262,11 @@ impl Emitter<'_> {
             | Action::Delete { .. }
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
-            Action::Log { line, ref numbers } => self.log(line, numbers),
+            Action::Log { line, ref numbers, ref strings } if strings.is_empty() => self.log(line, numbers),
+            Action::Log { line, ref numbers, ref strings } => self.log_strings(line, numbers, strings),
+            Action::Loop { body, turns, ref state } => self.repeat(body, turns, state),
+            Action::State { word } => self.state(*result, word),
+            Action::SetState { word, value } => self.set_state(word, value),
             Action::Tag => self.tag(*result),
             Action::PushTag { tag } => self.push_tag(tag, *line),
             Action::PopTag => {
@@ -481,8 +509,15 @@ impl Emitter<'_> {
         }
     }
 
-    fn move_location(&mut self, to: Location, operand: Operand) {
+    fn move_location(&mut self, to: Location, operand: Operand, is_known: bool) {
+        // See [`turns`].
+        let is_hidden = !is_known && !self.bodies.is_empty();
         match to {
+            Location::Register(register) if is_hidden => self.hidden(register, operand),
+            Location::Stack(_) if is_hidden => {
+                self.hidden(R1, operand);
+                self.store_location(to, R1);
+            }
             Location::Register(register) => self.move_to(register, operand),
             Location::Stack(_) => {
                 let from = self.read(operand, R0);
@@ -554,6 +589,7 @@ fn found(program: &Program) -> i16 {
         program.blocks.iter().flat_map(|block| &block.code).map(|instruction| match &instruction.action {
             Action::Lookup { words, .. } => usize::from(*words),
             Action::Add { amounts, .. } => amounts.len(),
+            Action::Loop { state, .. } => state.len() + BEHIND - 1,
             _ => 0,
         });
     FOUND.min(KEY - 8 * (1 + words.max().unwrap_or(0) as i16))

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::ir::{Action, BlockId, End, Failure, Operand, Program, Target, calculate, holds};
+use super::logging::ROOM;
 use super::shared::{Form, Map};
 
 /// What a program ends with.
@@ -97,6 +98,16 @@ pub(super) fn run(
     mut random: impl FnMut() -> u32,
 ) -> Outcome {
     maps.vlan = None;
+    run_from_here(program, maps, packet, time, &mut random)
+}
+
+fn run_from_here(
+    program: &Program,
+    maps: &mut Maps,
+    packet: &mut Vec<u8>,
+    time: i64,
+    random: &mut dyn FnMut() -> u32,
+) -> Outcome {
     let mut values = vec![0_i64; program.values()];
     let mut block = BlockId(0);
     loop {
@@ -173,8 +184,35 @@ pub(super) fn run(
                     }
                     0
                 }
-                Action::Log { line, ref numbers } => {
-                    maps.logged.push((line, all(numbers)));
+                Action::Log { line, ref numbers, ref strings } => {
+                    let mut numbers = all(numbers);
+                    for [start, length] in strings {
+                        let mut room = [0; ROOM];
+                        let octets = part(packet, of(*start), of(*length) as usize).unwrap_or_default();
+                        room[..octets.len()].copy_from_slice(octets);
+                        numbers.extend(room.as_chunks().0.iter().map(|word| i64::from_ne_bytes(*word)));
+                    }
+                    maps.logged.push((line, numbers));
+                    0
+                }
+                Action::Loop { body, turns, ref state } => {
+                    maps.found[..state.len()].copy_from_slice(&all(state));
+                    for _ in 0..turns {
+                        match run_from_here(&program.bodies[body], maps, packet, time, &mut *random) {
+                            Outcome::Verdict(0) => {}
+                            Outcome::Verdict(_) => break,
+                            // What it cannot read ends it.
+                            _ => {
+                                maps.found[0] = -1;
+                                break;
+                            }
+                        }
+                    }
+                    0
+                }
+                Action::State { word } => maps.found[usize::from(word)],
+                Action::SetState { word, value } => {
+                    maps.found[usize::from(word)] = of(value);
                     0
                 }
                 Action::Tag => maps.vlan.map_or(0, |tag| i64::from(tag) | 1 << 16),

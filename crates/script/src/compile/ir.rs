@@ -239,6 +239,8 @@ pub enum Action {
         line: usize,
         /// The numbers.
         numbers: Vec<Operand>,
+        /// Offset and length of the strings of the packet in it, which have 255 octets at most.
+        strings: Vec<[Operand; 2]>,
     },
     /// Tells the packet as it is, for a capture.
     Capture {
@@ -249,6 +251,28 @@ pub enum Action {
     Mirror {
         /// Which of [`Program::mirrors`].
         interface: usize,
+    },
+    /// Runs a body again and again, until it returns 1 or so often: what is in its state then is read with
+    /// [`Action::Value`], from 0 on.
+    Loop {
+        /// Which of [`Program::bodies`].
+        body: usize,
+        /// How often at most.
+        turns: u32,
+        /// What its state begins with.
+        state: Vec<Operand>,
+    },
+    /// In a body: a number of its state.
+    State {
+        /// Which.
+        word: u8,
+    },
+    /// In a body: writes a number of its state.
+    SetState {
+        /// Which.
+        word: u8,
+        /// What it becomes.
+        value: Operand,
     },
     /// 32 random bits.
     Random,
@@ -340,7 +364,7 @@ pub enum End {
 }
 
 /// Instructions that are executed one after the other.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// What each way into it brings along.
     pub parameters: Vec<Value>,
@@ -351,7 +375,7 @@ pub struct Block {
 }
 
 /// A program.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Program {
     /// Its blocks.
     pub blocks: Vec<Block>,
@@ -367,6 +391,10 @@ pub struct Program {
     pub redirects: Vec<u32>,
     /// Numbers of turns, which the verifier has to know: it follows each.
     pub counters: BTreeSet<Value>,
+    /// Bodies of loops that a helper of the kernel runs (bpf_loop), so that the verifier follows them once. Each has a state of
+    /// numbers, reads the packet, and returns 1 to end the loop, otherwise 0. What it cannot read makes the first number
+    /// -1, and ends it.
+    pub bodies: Vec<Program>,
     values: u32,
 }
 
@@ -431,9 +459,11 @@ impl Action {
             | Action::Resize { .. }
             | Action::Capture { .. }
             | Action::Mirror { .. }
+            | Action::State { .. }
             | Action::Tag
             | Action::PopTag => Vec::new(),
-            Action::PushTag { tag: one } => vec![*one],
+            Action::PushTag { tag: one } | Action::SetState { value: one, .. } => vec![*one],
+            Action::Loop { state, .. } => state.clone(),
             Action::Load { offset: one, .. } | Action::PacketSum { difference: one } => vec![*one],
             Action::Store { offset, value, .. } => vec![*offset, *value],
             Action::HeaderChecksum { offset, difference } => vec![*offset, *difference],
@@ -448,7 +478,7 @@ impl Action {
             Action::Put { key, value, now, .. } => [&key[..], &[*value, *now]].concat(),
             Action::Find { address, .. } => address.clone(),
             Action::Count { place, amount, .. } => vec![*place, *amount],
-            Action::Log { numbers, .. } => numbers.clone(),
+            Action::Log { numbers, strings, .. } => [&numbers[..], strings.as_flattened()].concat(),
         };
         operands.into_iter()
     }
@@ -643,10 +673,17 @@ impl fmt::Display for Action {
                 write!(f, "count {amount} in map {map}")
             }
             Action::Count { map, place, amount } => write!(f, "count {amount} in map {map} at {place}"),
-            Action::Log { line, numbers } => {
+            Action::Log { line, numbers, strings } => {
                 let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
-                write!(f, "log line {line}: {}", numbers.join(", "))
+                write!(f, "log line {line}: {}", numbers.join(", "))?;
+                strings.iter().try_for_each(|[start, length]| write!(f, "; {length} octets at {start}"))
             }
+            Action::Loop { body, turns, state } => {
+                write!(f, "loop {body}, {turns} turns at most: ")?;
+                list(f, state)
+            }
+            Action::State { word } => write!(f, "state {word}"),
+            Action::SetState { word, value } => write!(f, "state {word} = {value}"),
             Action::Capture { name } => write!(f, "capture {name}"),
             Action::Mirror { interface } => write!(f, "copy to interface {interface}"),
             Action::Tag => f.write_str("VLAN tag"),
@@ -667,7 +704,8 @@ impl fmt::Display for Program {
             list(f, &parameters)?;
             writeln!(f, ":")?;
             for Instruction { line, result, action } in &block.code {
-                let place = format!("{line:5}");
+                // Bodies of loops are no line's.
+                let place = if *line == 0 { " ".repeat(5) } else { format!("{line:5}") };
                 if action.has_result() {
                     writeln!(f, "{place}    %{} = {action}", result.0)?;
                 } else {
@@ -685,12 +723,15 @@ impl fmt::Display for Program {
                 End::Fail(failure, line) => writeln!(f, "{line:5}    fail: {failure}")?,
             }
         }
+        for (number, body) in self.bodies.iter().enumerate() {
+            write!(f, "loop {number}:\n{body}")?;
+        }
         Ok(())
     }
 }
 
 impl Action {
     fn has_result(&self) -> bool {
-        !self.changes_packet()
+        !self.changes_packet() && !matches!(self, Action::SetState { .. })
     }
 }

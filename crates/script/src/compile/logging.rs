@@ -6,6 +6,14 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Numbers that a line may have: what there is room for on the stack.
 pub(super) const MOST_NUMBERS: usize = 8;
+/// Octets of a string of the packet whose length is not known, at most; and what one has in a record.
+pub(super) const LONGEST: usize = 255;
+pub(super) const ROOM: usize = 256;
+/// Such strings in a line.
+pub(super) const MOST_STRINGS: usize = 4;
+
+/// Numbers that say which octets of a string are dots: a bit for each octet, from the highest of the first on.
+pub(super) const DOTS: usize = 4;
 
 /// A call of `nf.log`: its values are one behind the other, with a blank between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,6 +32,12 @@ pub(super) enum Part {
     Ipv6,
     /// So many octets, eight in a number; the last one is filled up with zeros.
     Octets(usize),
+    /// A string of the packet: its length, and which of its octets are dots if that is not known; the octets are behind all
+    /// numbers of the line.
+    String {
+        lower: bool,
+        dotted: bool,
+    },
     /// A number, which is zero if it is nil, and what it is otherwise.
     Optional(Box<Part>),
 }
@@ -36,8 +50,13 @@ impl Part {
             Self::Integer | Self::Boolean | Self::Mac | Self::Ipv4 => 1,
             Self::Ipv6 => 2,
             Self::Octets(count) => count.div_ceil(8),
+            Self::String { dotted, .. } => 1 + if *dotted { DOTS } else { 0 },
             Self::Optional(part) => 1 + part.numbers(),
         }
+    }
+
+    pub(super) fn is_string(&self) -> bool {
+        matches!(self, Self::String { .. })
     }
 
     fn write(&self, f: &mut impl fmt::Write, numbers: &[i64]) -> fmt::Result {
@@ -58,6 +77,20 @@ impl Part {
                 let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
                 f.write_str(&String::from_utf8_lossy(&octets[..(*count).min(octets.len())]))
             }
+            (Self::String { lower, .. }, [length, more @ ..]) => {
+                let (dots, words) = more.split_at(more.len().saturating_sub(ROOM / 8));
+                let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                octets.truncate(usize::try_from(*length).unwrap_or(0));
+                let is_dot = |at: usize| dots.get(at / 64).is_some_and(|word| word << (at % 64) < 0);
+                for (at, octet) in octets.iter_mut().enumerate() {
+                    *octet = match is_dot(at) {
+                        true => b'.',
+                        false if *lower => octet.to_ascii_lowercase(),
+                        false => *octet,
+                    };
+                }
+                f.write_str(&String::from_utf8_lossy(&octets))
+            }
             (Self::Optional(part), [there, numbers @ ..]) if *there != 0 => part.write(f, numbers),
             _ => f.write_str("nil"),
         }
@@ -70,15 +103,20 @@ impl Line {
     pub fn text(&self, numbers: &[i64]) -> String {
         let mut text = String::new();
         let mut numbers = numbers.to_vec();
-        numbers.resize(self.0.iter().map(Part::numbers).sum(), 0);
-        let mut rest = &numbers[..];
+        let count = self.0.iter().map(Part::numbers).sum();
+        let strings = self.0.iter().filter(|part| part.is_string()).count();
+        numbers.resize(count + strings * (ROOM / 8), 0);
+        let (mut rest, strings) = numbers.split_at(count);
+        let mut strings = strings.chunks(ROOM / 8);
         for (place, part) in self.0.iter().enumerate() {
             let (own, others) = rest.split_at(part.numbers());
+            let octets = if part.is_string() { strings.next().unwrap_or_default() } else { &[] };
+            let own = [own, octets].concat();
             if place > 0 {
                 text.push(' ');
             }
             // A string takes whatever is written to it.
-            let _ = part.write(&mut text, own);
+            let _ = part.write(&mut text, &own);
             rest = others;
         }
         text

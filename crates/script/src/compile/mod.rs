@@ -38,6 +38,8 @@ mod mirrored;
 #[cfg(test)]
 mod mutated;
 #[cfg(test)]
+mod names;
+#[cfg(test)]
 mod punt;
 #[cfg(test)]
 mod record;

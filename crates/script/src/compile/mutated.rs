@@ -9,11 +9,12 @@ use super::tests::RESULTS;
 use super::{AttachType, CompileError, compile};
 use crate::vm::Script;
 
-const EXAMPLES: [&str; 7] = [
+const EXAMPLES: [&str; 8] = [
     "nat.lua",
     "portknock.lua",
     "synflood.lua",
     "dns_blocklist.lua",
+    "dns_log.lua",
     "tls_name_filter.lua",
     "seed/listing_3_4.lua",
     "seed/listing_4_1.lua",

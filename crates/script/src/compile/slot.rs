@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::ir::Operand;
 use super::known::Known;
+use super::logging::DOTS;
 use super::shared::{FLOW_KEY, Shared};
 use crate::kind::Kind;
 use crate::protocol::ProtocolId;
@@ -19,8 +20,9 @@ pub(super) enum Shape {
     Integer,
     /// A string that is known.
     Text(Arc<[u8]>),
-    /// A string that stands in the packet, and whether it is in lower case: its offset and length, in bytes.
-    PacketText(Written, bool),
+    /// A string that stands in the packet: its offset and length, in bytes; of one [with dots](Look) also which octets these
+    /// are, a bit for each, from the highest of the first number on.
+    PacketText(Written, Look),
     /// What a field of the kind mac, ipv4 or ipv6 has: its octets as one number, an IPv6 address as two.
     Address(Kind),
     /// A header in the packet: see [`Header`].
@@ -68,6 +70,15 @@ impl Header {
     }
 }
 
+/// How a string of the packet differs from its octets.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Look {
+    /// It is in lower case.
+    pub(super) lower: bool,
+    /// It is a name of DNS, with dots where the lengths of labels stand.
+    pub(super) dotted: bool,
+}
+
 /// What was written to the packet before: nothing was between two places that have the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Written(pub(super) u32);
@@ -86,6 +97,7 @@ impl Shape {
             Shape::Nil | Shape::Text(_) | Shape::Known(_) | Shape::Unclear => 0,
             Shape::Boolean | Shape::Integer | Shape::Stream => 1,
             Shape::Address(kind) => 1 + usize::from(*kind == Kind::Ipv6),
+            Shape::PacketText(_, Look { dotted: true, .. }) => 2 + DOTS,
             Shape::Bytes(_) | Shape::PacketText(..) => 2,
             Shape::View(header) | Shape::Field(header, _) => 2 + header.moves,
             Shape::Flow(_) => FLOW_KEY + 1,

@@ -1,5 +1,6 @@
 local ipairs, type, tostring, concat = ipairs, type, tostring, table.concat
-local byte, sub, find, match, unpack = string.byte, string.sub, string.find, string.match, string.unpack
+local byte, sub, find, match, lower = string.byte, string.sub, string.find, string.match, string.lower
+local unpack = string.unpack
 local to_packet, copy = bytes.to_packet, bytes.copy
 
 -- The octets of a stream so far; a string is taken as it is.
@@ -142,8 +143,8 @@ end
 
 register_dynamic_protbuf {
   name = "packet_dns",
-  about = "DNS (RFC 1035). qname is the first question's name as it is sent, labels with their lengths; dns.name(view) "
-    .. "gives it with dots. dns.messages(stream) gives the messages of a stream of TCP.",
+  about = "DNS (RFC 1035). qname is the first question's name as it is sent, labels with their lengths, 255 octets at most; "
+    .. "dns.name(view) gives it with dots. dns.messages(stream) gives the messages of a stream of TCP.",
   payload_field = "answers",
   protocol_fields = {
     { "id", 0, 16, "int" },
@@ -163,20 +164,7 @@ register_dynamic_protbuf {
     { "qclass", 96, 0, "int" },
     { "answers", 96, 0 },
   },
-  get_field_changes = function(seg)
-    local size, at = #seg, 12
-    local offsets, lengths = {}, {}
-    for field = 1, 16 do offsets[field], lengths[field] = 0, 0 end
-    if seg[4] == 0 and seg[5] == 0 then return offsets, lengths end
-    -- Labels up to the one of length zero; a pointer (RFC 1035 §4.1.4) has no place in a question.
-    while at < size and seg[at] > 0 and seg[at] < 64 do at = at + seg[at] + 1 end
-    if at + 5 <= size and seg[at] == 0 then
-      local name = (at + 1 - 12) * 8
-      lengths[13], lengths[14], lengths[15] = name, 16, 16
-      offsets[14], offsets[15], offsets[16] = name, name + 16, name + 32
-    end
-    return offsets, lengths
-  end,
+  get_field_changes = { question = "qname" },
 }
 
 dns = {}
@@ -185,12 +173,12 @@ dns = {}
 function dns.name(view)
   local raw, labels, at = view:qname():get(), {}, 1
   while at < #raw do
-    local length = raw:byte(at)
-    labels[#labels + 1] = raw:sub(at + 1, at + length)
+    local length = byte(raw, at)
+    labels[#labels + 1] = sub(raw, at + 1, at + length)
     at = at + 1 + length
   end
   if #raw == 0 then return nil end
-  return concat(labels, "."):lower()
+  return lower(concat(labels, "."))
 end
 
 -- The messages of DNS over TCP that are all there, as a list of views: each stands behind its length (RFC 1035 §4.2.2).

@@ -5,7 +5,7 @@ use mlua::{Table, Value};
 use super::declaration_error::{Fault, FieldFault};
 use super::{
     Access, Amount, Changes, Condition, Effect, Field, MAX_BITS, MAX_FIELDS, Policy, PolicyTable, Protocol,
-    ProtocolId, Protocols, Step,
+    ProtocolId, Protocols, QUESTIONS, Step,
 };
 use crate::kind::Kind;
 
@@ -67,7 +67,7 @@ impl Reader<'_> {
             }
         }
         let policy = self.policy(&fields)?;
-        let changes = changes(&value(self.table, "get_field_changes")?, &fields)?;
+        let changes = changes(&value(self.table, "get_field_changes")?, &fields, payload)?;
         let about = string(self.table, "about")?.unwrap_or_default();
         Ok(Protocol { name: name.to_owned(), about, fields, payload, policy, changes })
     }
@@ -196,11 +196,14 @@ fn field(entry: &Table) -> Result<Field, FieldFault> {
     Ok(Field { name, offset, length, getter, setter })
 }
 
-fn changes(value: &Value, fields: &[Field]) -> Result<Changes, Fault> {
+fn changes(value: &Value, fields: &[Field], payload: Option<usize>) -> Result<Changes, Fault> {
     let inside = |fault: Fault| fault.inside("get_field_changes");
     match value {
         Value::Nil => Ok(Changes::None),
         Value::Function(_) | Value::String(_) => Ok(Changes::Function),
+        Value::Table(table) if table.contains_key("question")? => {
+            question(table, fields, payload).map_err(inside)
+        }
         Value::Table(table) if table.raw_len() == 0 => {
             Ok(Changes::Steps(vec![step(table, fields).map_err(inside)?]))
         }
@@ -218,6 +221,23 @@ fn changes(value: &Value, fields: &[Field]) -> Result<Changes, Fault> {
             Err(inside(Fault::Type { wanted, got: other.type_name() }))
         }
     }
+}
+
+/// Fields that are a question of DNS: they are the last, behind a fixed header, and have no length of their own.
+fn question(table: &Table, fields: &[Field], payload: Option<usize>) -> Result<Changes, Fault> {
+    known_keys(table, &["question"])?;
+    let name = field_of(table, "question", fields)?.ok_or(Fault::Missing("question"))?;
+    let (before, own) = fields.split_at(name);
+    let begin = own[0].offset;
+    let fits = own.len() == 4
+        && payload == Some(name + 3)
+        && begin % 8 == 0
+        && begin as usize / 8 >= QUESTIONS + 2
+        && own.iter().all(|field| field.length == 0 && field.offset == begin)
+        && before.iter().map(|field| field.offset + field.length).max() == Some(begin);
+    let wanted = "`question` is the first of the last four fields, which begin where the others end and have no length; \
+                  the last of them is the payload field";
+    if fits { Ok(Changes::Question(name)) } else { Err(Fault::Combination(wanted)) }
 }
 
 fn step(table: &Table, fields: &[Field]) -> Result<Step, Fault> {
@@ -369,6 +389,11 @@ mod tests {
                 "get_field_changes: a function, its name, or a table, not a boolean",
             ),
             ("get_field_changes = {1}", "get_field_changes: a step must be a table"),
+            (
+                "get_field_changes = {question = 'a'}",
+                "get_field_changes: `question` is the first of the last four fields, which begin where the others end and have \
+                 no length; the last of them is the payload field",
+            ),
             (
                 "get_field_changes = {by = 1}",
                 "get_field_changes: a step has either `grows`, a field, or `ends = true`",

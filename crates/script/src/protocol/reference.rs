@@ -42,7 +42,9 @@ fn section(text: &mut String, protocol: &Protocol, protocols: &Protocols) -> std
     }
     match &protocol.changes {
         Changes::None => {}
-        Changes::Function => writeln!(text, "Where fields are is read from the header's contents.\n")?,
+        Changes::Question(_) | Changes::Function => {
+            writeln!(text, "Where fields are is read from the header's contents.\n")?;
+        }
         Changes::Steps(steps) => {
             for step in steps {
                 writeln!(text, "- {}", in_words(step, protocol))?;
@@ -62,7 +64,7 @@ fn section(text: &mut String, protocol: &Protocol, protocols: &Protocols) -> std
 fn moves(protocol: &Protocol, at: usize) -> bool {
     match &protocol.changes {
         Changes::None => false,
-        Changes::Function => protocol.fields[at].length == 0,
+        Changes::Question(_) | Changes::Function => protocol.fields[at].length == 0,
         Changes::Steps(steps) => {
             steps.iter().any(|step| matches!(step.effect, Effect::Grow(grown) if at > grown))
         }
@@ -73,7 +75,7 @@ fn length(protocol: &Protocol, at: usize) -> String {
     let field = &protocol.fields[at];
     let grows = match &protocol.changes {
         Changes::Steps(steps) => steps.iter().any(|step| step.effect == Effect::Grow(at)),
-        Changes::Function => field.length == 0,
+        Changes::Question(_) | Changes::Function => field.length == 0,
         Changes::None => false,
     };
     match (field.length, grows) {

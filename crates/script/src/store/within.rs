@@ -1,7 +1,9 @@
 //! What is within a view: parts of it, its fields, and the protocols that its payload holds.
 
 use super::{AccessError, Handle, Region, Store, View};
-use crate::protocol::{Amount, Changes, Condition, Effect, FieldName, Policy, ProtocolId, Protocols};
+use crate::protocol::{
+    Amount, Changes, Condition, Effect, FieldName, Policy, ProtocolId, Protocols, question_name,
+};
 
 /// Most protocols between a header and the one that is asked for: RFC 8200 knows six extension headers.
 pub const MAX_THROUGH: usize = wire::ipv6::MAX_EXTENSION_HEADERS;
@@ -169,6 +171,17 @@ impl Store {
             return Ok(None);
         }
         let mut view = View { protocol, start: region.start, length: region.length, changes: 0 };
+        if let Changes::Question(name) = declared.changes {
+            let octets = region.octets().ok().and_then(|(start, end)| self.bytes().get(start..end));
+            let at = declared.fields[name].offset as usize / 8;
+            let length = question_name(octets.unwrap_or_default(), at) as i32 * 8;
+            if length > 0 {
+                view.changes = self.changes.len() as u32 + 1;
+                let unmoved = std::iter::repeat_n((0, 0), name);
+                let moved = [(0, length), (length, 16), (length + 16, 16), (length + 32, 0)];
+                self.changes.extend(unmoved.chain(moved));
+            }
+        }
         if let Changes::Steps(steps) = &declared.changes {
             let mark = self.changes.len();
             for step in steps {

@@ -14,10 +14,12 @@ use crate::vlan::TAGS;
 const TAG: i32 = 4;
 // At XDP there is no dynptr, so its place on the stack has these.
 const LENGTH: i16 = DYNPTR;
-const MOVED: i16 = DYNPTR + 8;
 const ETHERTYPE: i16 = BUFFER;
 
 impl<'a> Emitter<'a> {
+    /// By how much what is behind the addresses has moved.
+    pub(super) const MOVED: i16 = DYNPTR + 8;
+
     /// R6 = what packets are read from; packets that are none of the script's pass.
     pub(super) fn begin(&mut self, attach_type: &'a AttachType) {
         match attach_type {
@@ -51,14 +53,18 @@ impl<'a> Emitter<'a> {
                     self.pass(unseen);
                     self.code.bind(seen);
                 }
-                // It fails for flags alone, of which there are none.
-                self.code.copy(R1, R6);
-                self.code.set(R2, 0);
-                self.code.copy(R3, R10);
-                self.code.add(R3, i32::from(DYNPTR));
-                self.code.call_kernel(layout.dynptr_from_skb);
+                self.make_dynptr(layout);
             }
         }
+    }
+
+    /// It fails for flags alone, of which there are none.
+    pub(super) fn make_dynptr(&mut self, layout: &Layout) {
+        self.code.copy(R1, R6);
+        self.code.set(R2, 0);
+        self.code.copy(R3, R10);
+        self.code.add(R3, i32::from(DYNPTR));
+        self.code.call_kernel(layout.dynptr_from_skb);
     }
 
     /// The packet's length goes to the stack, and by how much what is behind the addresses has moved.
@@ -89,13 +95,13 @@ impl<'a> Emitter<'a> {
         self.pass(unseen);
         self.code.bind(seen);
         self.code.store(Size::Double, R10, LENGTH, R7);
-        self.code.store(Size::Double, R10, MOVED, R8);
+        self.code.store(Size::Double, R10, Self::MOVED, R8);
     }
 
     /// R0 = the tag that is left out, and bit 16 if there is one.
     pub(super) fn tag_at_xdp(&mut self) {
         let end = self.code.label();
-        self.code.load(Size::Double, R0, R10, MOVED);
+        self.code.load(Size::Double, R0, R10, Self::MOVED);
         self.code.jump_if(R0, Condition::Equal, 0, end);
         self.code.set(R2, ethernet::HEADER_LEN as i32);
         self.load_at_xdp(ETHERTYPE, 2);
@@ -119,14 +125,14 @@ impl<'a> Emitter<'a> {
         self.move_to(R2, offset);
         match offset {
             Operand::Constant(at) if at < ADDRESSES => return,
-            Operand::Constant(_) => self.code.load(Size::Double, R0, R10, MOVED),
+            Operand::Constant(_) => self.code.load(Size::Double, R0, R10, Self::MOVED),
             Operand::Value(_) => {
                 // All ones if it lies within the addresses, and nothing has moved.
                 self.code.copy(R1, R2);
                 self.code.add(R1, -(ADDRESSES as i32));
                 self.code.calculate(Operation::SignedShiftRight, R1, 63);
                 self.code.calculate(Operation::Xor, R1, -1);
-                self.code.load(Size::Double, R0, R10, MOVED);
+                self.code.load(Size::Double, R0, R10, Self::MOVED);
                 self.code.calculate(Operation::And, R0, R1);
             }
         }
@@ -175,6 +181,31 @@ impl<'a> Emitter<'a> {
             AttachType::Netfilter { layout, .. } => layout.length,
         };
         self.code.load(Size::Word, to, R6, at);
+    }
+
+    /// Copies as many bytes of the packet as R4 says to where R3 points; R0 is 0 unless they are not all there.
+    pub(super) fn copy_to_pointer(&mut self, offset: Operand) {
+        match self.attach_type {
+            AttachType::Interface { .. } => {
+                self.offset(R2, offset);
+                self.code.copy(R1, R6);
+                self.code.call(Helper::SkbLoadBytes);
+            }
+            AttachType::Xdp => {
+                self.place_at_xdp(offset);
+                self.code.copy(R1, R6);
+                self.code.call(Helper::XdpLoadBytes);
+            }
+            AttachType::Netfilter { .. } => {
+                self.code.copy(R1, R3);
+                self.code.copy(R2, R4);
+                self.offset(R4, offset);
+                self.code.copy(R3, R10);
+                self.code.add(R3, i32::from(DYNPTR));
+                self.code.set(R5, 0);
+                self.code.call(Helper::DynptrRead);
+            }
+        }
     }
 
     /// Copies so many bytes of the packet to a place on the stack; R0 is 0 unless they are not all there.

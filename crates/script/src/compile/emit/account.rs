@@ -8,12 +8,14 @@ use bpf::{Condition, Helper, Operation, Size};
 use super::{BEGUN, COUNTERS, Emitter, FOUND, Tails};
 use crate::compile::account::{CAPTURES_A_SECOND, ERRORS, SAMPLES};
 use crate::compile::ir::{Failure, Operand};
-use crate::compile::logging::{CAPTURED, OF_PACKET};
+use crate::compile::logging::{CAPTURED, LONGEST, OF_PACKET, ROOM};
 
 /// Place of the packets that began: it says whose time is taken.
 const SEEN: usize = ERRORS + 2;
 /// The time of one of so many packets is taken, a power of two: asking for it takes as long as a short script.
 const EVERY: i32 = 64;
+/// Where a record is in the map that it is put together in, behind what captures have there.
+const RECORD: i16 = 16;
 
 impl Emitter<'_> {
     /// Finds the counters for the whole way, and says whether the time is taken.
@@ -169,6 +171,45 @@ impl Emitter<'_> {
         self.code.add(R2, i32::from(HEAD));
         self.code.load(Size::Double, R3, R10, FOUND + 16);
         self.code.add(R3, 16);
+        self.code.set(R4, 0);
+        self.code.call(Helper::RingBufferOutput);
+        self.code.bind(end);
+    }
+
+    /// The same with strings of the packet, which are behind the numbers, in so many octets each. It is put together where
+    /// there is more room than on the stack.
+    pub(super) fn log_strings(&mut self, line: usize, numbers: &[Operand], strings: &[[Operand; 2]]) {
+        const POINTER: i16 = FOUND;
+        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
+        let end = self.code.label();
+        self.entry(log.scratch);
+        self.code.jump_if(R0, Condition::Equal, 0, end);
+        self.code.store(Size::Double, R10, POINTER, R0);
+        self.code.copy(R3, R0);
+        self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
+        self.code.store(Size::Double, R3, RECORD, R0);
+        let mut at = RECORD + 8;
+        for number in numbers {
+            let number = self.read(*number, R0);
+            self.code.store(Size::Double, R3, at, number);
+            at += 8;
+        }
+        for [start, length] in strings {
+            let empty = self.code.label();
+            // The verifier has to know that it is something, and fits.
+            self.hidden(R4, *length);
+            self.code.and(R4, LONGEST as i32);
+            self.code.jump_if(R4, Condition::Less, 1, empty);
+            self.code.load(Size::Double, R3, R10, POINTER);
+            self.code.add(R3, i32::from(at));
+            self.copy_to_pointer(*start);
+            self.code.bind(empty);
+            at += ROOM as i16;
+        }
+        self.code.load_map(R1, &log.ring);
+        self.code.load(Size::Double, R2, R10, POINTER);
+        self.code.add(R2, i32::from(RECORD));
+        self.code.set(R3, i32::from(at - RECORD));
         self.code.set(R4, 0);
         self.code.call(Helper::RingBufferOutput);
         self.code.bind(end);

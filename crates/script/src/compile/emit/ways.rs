@@ -39,6 +39,10 @@ impl Emitter<'_> {
                     self.go_on(first, number);
                 }
             }
+            End::Return(is_over) if self.is_body => {
+                self.move_to(R0, *is_over);
+                self.code.exit();
+            }
             End::Return(verdict) => self.verdict(*verdict),
             End::Redirect(interface) => self.redirect(*interface),
             End::Punt => {
@@ -217,7 +221,11 @@ impl Emitter<'_> {
         failures.sort_unstable_by_key(|(place, _)| *place);
         for ((line, _), (failure, label)) in failures {
             self.code.bind(label);
-            self.give_up(failure, line);
+            if self.is_body {
+                self.leave_loop();
+            } else {
+                self.give_up(failure, line);
+            }
         }
     }
 
@@ -230,6 +238,9 @@ impl Emitter<'_> {
             .filter_map(|(parameter, argument)| Some((self.locations[parameter.0 as usize]?, *argument)))
             .filter(|(to, argument)| self.location(*argument) != Some(*to))
             .collect();
+        // What the verifier has to know.
+        let counters = parameters.iter().filter(|parameter| self.program.counters.contains(parameter));
+        let counters: Vec<_> = counters.filter_map(|value| self.locations[value.0 as usize]).collect();
         while !moves.is_empty() {
             // One whose place no other still reads.
             let free = (0..moves.len()).find(|number| {
@@ -237,7 +248,7 @@ impl Emitter<'_> {
             });
             if let Some(number) = free {
                 let (to, argument) = moves.swap_remove(number);
-                self.move_location(to, argument);
+                self.move_location(to, argument, counters.contains(&to));
                 continue;
             }
             // They go round in a circle: what is in one place goes by way of R3, which nothing here uses.
@@ -258,7 +269,7 @@ impl Emitter<'_> {
                 });
                 let Some(number) = free else { break };
                 let (to, argument) = moves.swap_remove(number);
-                self.move_location(to, argument);
+                self.move_location(to, argument, counters.contains(&to));
             }
             for place in held {
                 self.store_location(place, R3);

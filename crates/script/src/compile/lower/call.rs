@@ -25,7 +25,7 @@ impl Lower<'_> {
                     Shape::Known(Known::Library(name)) => {
                         let name = name.clone();
                         let arguments = self.counted(arguments);
-                        self.library(&name, &arguments).into()
+                        self.library(&name, &arguments)
                     }
                     Shape::Unclear => {
                         self.refuse_use("what is called");
@@ -124,8 +124,19 @@ impl Lower<'_> {
     }
 
     /// A function of the library.
-    fn library(&mut self, name: &str, arguments: &[Slot]) -> Slot {
+    fn library(&mut self, name: &str, arguments: &[Slot]) -> Results {
         match (name, arguments) {
+            ("string.find", [text, more @ ..]) => {
+                let text = self.unwrap(text.clone());
+                return self.each_of(&text, |lower, text| lower.find_text(text, more));
+            }
+            ("string.lower", [text]) => self.of_text(text, Self::lower_case),
+            ("string.sub", [text, more @ ..]) => {
+                self.of_text(text, |lower, text| lower.part_of_text(text, more))
+            }
+            ("string.len", [text]) => self.of_text(text, Self::length_of_text),
+            // Of nil it is a string, too.
+            ("tostring", [value]) => self.each(value, Self::text_of),
             ("nf.get_random" | "nf.log" | "nf.capture" | "nf.mirror", _) if self.may_punt() => {
                 self.refuse(format!("'{name}' is Lua's in a script that hands over"))
             }
@@ -142,9 +153,20 @@ impl Lower<'_> {
                 }
                 Slot::integer(best)
             }
+            ("dns.name", [view]) => {
+                let view = self.unwrap(view.clone());
+                self.each(&view, Self::dns_name)
+            }
             ("nf.get_time", []) => Slot::integer(self.emit(Action::Time)),
             _ => self.refuse(format!("'{name}' is not there in the kernel")),
         }
+        .into()
+    }
+
+    /// What a function of strings gives, whichever a value is.
+    fn of_text(&mut self, text: &Slot, act: impl FnMut(&mut Self, &Slot) -> Slot) -> Slot {
+        let text = self.unwrap(text.clone());
+        self.each(&text, act)
     }
 
     fn method(&mut self, object: &Slot, name: &str, arguments: &[Slot]) -> Results {
@@ -158,11 +180,10 @@ impl Lower<'_> {
             }
             Shape::View(_) | Shape::Field(..) => self.view_method(object, name, arguments),
             Shape::Text(_) | Shape::PacketText(..)
-                if name == "lower"
-                    && arguments.is_empty()
-                    && self.top.of_strings(name) == Known::Library("string.lower".into()) =>
+                if let Known::Library(function) = self.top.of_strings(name)
+                    && ["lower", "sub", "find", "len"].contains(&name) =>
             {
-                self.lower_case(object)
+                return self.library(&function, &[std::slice::from_ref(object), arguments].concat());
             }
             Shape::Stream => self.stream_method(object, name, arguments),
             Shape::Flow(shared) => self.flow_method(shared, object, name, arguments),

@@ -8,7 +8,7 @@ use crate::compile::known::Known;
 use crate::compile::matching;
 use crate::compile::slot::{Header, Shape, Slot};
 use crate::kind::Kind;
-use crate::protocol::{Access, Amount, Changes, Policy, Protocol, ProtocolId};
+use crate::protocol::{Access, Amount, BEHIND_NAME, Changes, Policy, Protocol, ProtocolId};
 
 /// Bytes that one `set` writes.
 const LONGEST: i64 = 64;
@@ -280,6 +280,11 @@ impl Lower<'_> {
                 offset = self.calculate(Operation::Add, offset, amount);
             }
         }
+        if let Changes::Question(name) = protocol.changes
+            && name < index
+        {
+            return self.behind_name([start, offset, available], object.parts[2], index - name, absent);
+        }
         let is_rest = field.length == 0 && protocol.payload == Some(index);
         if grows && (is_rest || field.length % 8 != 0 || field.offset % 8 != 0) {
             self.refuse(format!("the field {} grows", field.name));
@@ -304,6 +309,30 @@ impl Lower<'_> {
             Length::Bits(field.length)
         };
         Some(Region { start: self.calculate(Operation::Add, start, offset), bit: field.offset % 8, length })
+    }
+
+    /// Where type, class (1, 2) and what is behind a question (3) are, from where its name ends: all are empty if that is.
+    fn behind_name(
+        &mut self,
+        [start, offset, available]: [Operand; 3],
+        name: Operand,
+        which: usize,
+        absent: Option<&mut Absent>,
+    ) -> Option<Region> {
+        let at = |lower: &mut Self, more: Operand| lower.calculate(Operation::Add, offset, more);
+        let (offset, length) = if which <= 2 {
+            match absent {
+                Some(absent) => self.leave_if(Condition::Equal, name, 0, absent),
+                None => self.fail_if(Condition::Equal, name, 0, Failure::OutsidePacket),
+            }
+            (at(self, (2 * (which - 1) as i64).into()), Length::Bits(16))
+        } else {
+            let is_there = self.compare(Condition::NotEqual, name, 0);
+            let behind = self.calculate(Operation::Multiply, is_there, BEHIND_NAME as i64);
+            let offset = at(self, behind);
+            (offset, Length::Bytes(self.calculate(Operation::Subtract, available, offset)))
+        };
+        Some(Region { start: self.calculate(Operation::Add, start, offset), bit: 0, length })
     }
 
     /// The kind by which it is read or written.

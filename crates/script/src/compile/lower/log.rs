@@ -2,8 +2,8 @@
 
 use super::Lower;
 use crate::compile::ir::{Action, Operand};
-use crate::compile::logging::{Line, MOST_NUMBERS, Part};
-use crate::compile::slot::{Shape, Slot};
+use crate::compile::logging::{LONGEST, Line, MOST_NUMBERS, MOST_STRINGS, Part};
+use crate::compile::slot::{Look, Shape, Slot};
 use crate::kind::Kind;
 use crate::pcap::capture_name;
 
@@ -20,12 +20,19 @@ impl Lower<'_> {
         }
         let mut parts = Vec::new();
         let mut numbers: Vec<Operand> = Vec::new();
+        let mut strings = Vec::new();
         for value in values {
             if !self.is_present(value) {
                 return Slot::unclear();
             }
             let (part, own) = match self.logged_octets(value) {
                 Some(octets) => octets,
+                None if self.is_short_string(value) => {
+                    let Some(look) = self.usable(value) else { return Slot::unclear() };
+                    strings.push([value.parts[0], value.parts[1]]);
+                    let Look { lower, dotted } = look;
+                    (Part::String { lower, dotted }, value.parts[1..].to_vec())
+                }
                 None => match self.logged(&value.shape) {
                     // Where a view is, is not told.
                     Some(part @ Part::Text(_)) => (part, Vec::new()),
@@ -36,14 +43,18 @@ impl Lower<'_> {
             parts.push(part);
             numbers.extend(own);
         }
-        if numbers.len() > MOST_NUMBERS {
+        let of_strings = |part: &Part| if part.is_string() { part.numbers() } else { 0 };
+        if numbers.len() - parts.iter().map(of_strings).sum::<usize>() > MOST_NUMBERS {
             return self.refuse(format!(
                 "more than {MOST_NUMBERS} numbers are logged at once (an IPv6 address counts for two)"
             ));
         }
+        if strings.len() > MOST_STRINGS {
+            return self.refuse(format!("more than {MOST_STRINGS} strings of the packet are logged at once"));
+        }
         if self.state.is_some() {
             self.program.lines.push(Line(parts));
-            self.emit(Action::Log { line: self.program.lines.len() - 1, numbers });
+            self.emit(Action::Log { line: self.program.lines.len() - 1, numbers, strings });
         }
         Slot::nil()
     }
@@ -82,6 +93,14 @@ impl Lower<'_> {
         Some((Part::Octets(count), self.words_of(value, count)?))
     }
 
+    /// Octets of the packet whose number is bounded.
+    fn is_short_string(&self, value: &Slot) -> bool {
+        matches!(value.shape, Shape::Bytes(_) | Shape::PacketText(..)) && {
+            let (least, most) = self.range(value.parts[1]);
+            least >= 0 && most <= LONGEST as i64
+        }
+    }
+
     fn logged(&mut self, shape: &Shape) -> Option<Part> {
         let part = match shape {
             Shape::Nil => Part::Text("nil".to_owned()),
@@ -93,8 +112,7 @@ impl Lower<'_> {
                 Part::Text(format!("field {name}:{}", field.map_or("", String::as_str)))
             }
             Shape::Bytes(_) | Shape::PacketText(..) => {
-                let most = MOST_NUMBERS * 8;
-                self.refuse(format!("octets are logged whose number is not known, or more than {most}"));
+                self.refuse(format!("octets are logged that may be more than {LONGEST}"));
                 return None;
             }
             Shape::Boolean => Part::Boolean,

@@ -204,6 +204,7 @@ impl<'a> Lower<'a> {
         let steps: &[Step] = match &protocol.changes {
             Changes::None => &[],
             Changes::Steps(steps) => steps,
+            Changes::Question(_) => &[],
             Changes::Function => {
                 self.refuse(format!("where the fields of {} are, a function says", protocol.name));
                 return None;
@@ -240,6 +241,10 @@ impl<'a> Lower<'a> {
                     self.leave_if(Condition::Below, view.parts[1], bytes, absent);
                 }
             }
+        }
+        if let Changes::Question(name) = protocol.changes {
+            view.parts[2] = self.question(&view, &protocol.fields[name]).length;
+            return Some(view);
         }
         self.leave_unless_all_fit(&view, protocol, absent);
         Some(view)
@@ -383,9 +388,13 @@ impl<'a> Lower<'a> {
     }
 }
 
-/// For each step that lengthens a field, which field.
+/// For each step that lengthens a field, which field; of a question its name.
 pub(super) fn growing(protocol: &Protocol) -> Vec<usize> {
-    let Changes::Steps(steps) = &protocol.changes else { return Vec::new() };
+    let steps = match &protocol.changes {
+        Changes::Steps(steps) => steps,
+        Changes::Question(name) => return vec![*name],
+        Changes::None | Changes::Function => return Vec::new(),
+    };
     let fields = steps.iter().filter_map(|step| match step.effect {
         Effect::Grow(field) => Some(field),
         Effect::End => None,
