@@ -8,6 +8,7 @@ use router::firewall::defaults::never_outside;
 use router::firewall::{Policy, Trust};
 use router::plan::subnet;
 use router::site::{Probing, RouterFrom, Site, Uplink};
+use router::transition::Kind;
 use toml::Spanned;
 
 use crate::converter::Converter;
@@ -17,6 +18,7 @@ use crate::report::Finding;
 use crate::script::Configured;
 use crate::section::Given;
 use crate::uplink::UplinkTable;
+use crate::value::Problem;
 
 /// A gateway as its configuration file describes it: a router, a firewall, or both.
 #[derive(Clone, Debug)]
@@ -237,9 +239,25 @@ impl Converter<'_> {
                 let label = "in none of the networks of the uplink's addresses";
                 self.report(Finding::error(text.span(), "`ipv4_router` cannot be used", label, help));
             }
+            self.carrier_fits(given, uplink, site);
             if let Some(policy) = policy {
                 self.may_be_outside(given, uplink, policy);
             }
+        }
+    }
+
+    /// What a tunnel asks of the provider below it is heard at an uplink.
+    fn carrier_fits(&mut self, given: &UplinkTable, uplink: &Uplink, site: &Site) {
+        let (Some(tunnel), Some(table)) = (&uplink.tunnel, given.tunnel.get()) else { return };
+        let is_uplink = |below: &Uplink| below.interface == tunnel.over && below.tunnel.is_none();
+        let is_told = matches!(tunnel.kind, Kind::Clat { plat } if plat.is_none() || tunnel.local.is_none());
+        if is_told && !site.uplinks.iter().any(is_uplink) {
+            let help = format!(
+                "add an [[uplink]] with interface = {:?}: its prefixes and router advertisements are needed",
+                tunnel.over
+            );
+            let label = "no [[uplink]] has this interface".to_owned();
+            self.refuse(table.over.span_or_table(), "over", Problem { label, help });
         }
     }
 
@@ -247,6 +265,7 @@ impl Converter<'_> {
     fn may_be_outside(&mut self, given: &UplinkTable, uplink: &Uplink, policy: &Policy) {
         let routed = places(&given.prefixes, &uplink.prefixes);
         let domain = given.tunnel.get().and_then(|tunnel| tunnel.prefix.given());
+        let domain = domain.filter(|_| !uplink.carries_ipv4());
         let domain = domain.and_then(|text| Some((text.get_ref().parse().ok()?, text.span())));
         let addresses = places(&given.addresses, &uplink.addresses);
         let mut all = addresses.chain(routed.chain(domain).map(|(net, span)| (IpNet::V6(net), span)));

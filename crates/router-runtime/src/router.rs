@@ -356,6 +356,7 @@ impl Router {
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
+                self.follow_providers(now);
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.follow_hosts());
@@ -386,6 +387,7 @@ impl Router {
         self.plan = plan(&self.site, &states, &formerly, now);
         self.plan.problems.extend(refused);
         self.dhcp6.plan(&self.site, &states, &mut self.plan, now);
+        self.plan.addresses.extend(self.tunnels.iter().filter_map(transition::Interface::own_address));
         let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
@@ -572,6 +574,25 @@ impl Router {
             }
         }
         self.set_links(now);
+    }
+
+    /// Tunnels use what providers tell now.
+    fn follow_providers(&mut self, now: Instant) {
+        let secret = random::secret(&self.uuid);
+        let mut changed = false;
+        for tunnel in &mut self.tunnels {
+            let below = self.uplinks.iter().find(|below| below.uplink.interface == tunnel.tunnel.over);
+            let provider = below.map(|below| below.provider(secret, now)).unwrap_or_default();
+            if tunnel.set_provider(provider) {
+                match self.kernel.follow(tunnel, &self.links, &self.poller) {
+                    Ok(followed) => changed |= followed,
+                    Err(error) => warn!("{error}"),
+                }
+            }
+        }
+        if changed {
+            self.set_links(now);
+        }
     }
 
     /// These tunnels, whose packets may leave otherwise now, look their route up.

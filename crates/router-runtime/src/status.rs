@@ -103,6 +103,7 @@ fn tunnel(interface: &transition::Interface) -> Tunnel {
         over: interface.tunnel.over.clone(),
         local: interface.end.as_ref().map(|end| end.local),
         remote: interface.tunnel.kind.remote(),
+        plat_prefix: interface.end.as_ref().and_then(|end| end.kind.plat()),
         mtu: interface.mtu,
         rx_packets,
         rx_bytes,

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use linux::echo::EchoSocket;
 use linux::event::{Interest, Poller};
 use linux::icmp_tap::{IcmpTap, Messages};
@@ -12,7 +13,7 @@ use router::delegation::{self, Client, Lease, LeasedPrefix, Received};
 use router::lifetime::Lifetime;
 use router::plan::Address;
 use router::site::{Probing, RouterFrom, Uplink};
-use router::transition::Endpoint;
+use router::transition::{Endpoint, Provider, clat_address};
 use router::uplink::{Reachability, UplinkState};
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
@@ -116,6 +117,24 @@ impl Interface {
             |uplink: &Uplink| (uplink.router == RouterFrom::Advertisements).then(|| uplink.interface.clone());
         if heard(&self.uplink).is_some() && heard(&self.uplink) == heard(&other.uplink) {
             self.state.hear_as(&other.state);
+        }
+    }
+
+    /// What its provider tells for a tunnel over it. A CLAT's address is one of a prefix that is routed here, which has the
+    /// fewest neighbors, or else of the link.
+    pub(super) fn provider(&self, secret: [u64; 2], now: Instant) -> Provider {
+        let heard = self.state.heard_prefixes().filter(|known| known.autonomous);
+        let prefixes = self.state.prefixes().map(|routed| (routed.prefix, routed.preferred, routed.valid));
+        let prefixes = prefixes.chain(heard.map(|known| (known.prefix, known.preferred, known.valid)));
+        let fixed = self.uplink.addresses.iter().filter_map(|address| match address.trunc() {
+            IpNet::V6(net) => Some((net, Lifetime::Infinite, Lifetime::Infinite)),
+            IpNet::V4(_) => None,
+        });
+        let usable = prefixes.chain(fixed).filter(|(_, _, valid)| !valid.is_expired(now));
+        let best = usable.min_by_key(|(_, preferred, _)| preferred.is_expired(now));
+        Provider {
+            plat: self.state.nat64_prefixes().find(|prefix| prefix.prefix_len() == 96),
+            clat: best.map(|(prefix, ..)| clat_address(prefix, secret)),
         }
     }
 

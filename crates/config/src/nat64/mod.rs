@@ -81,8 +81,7 @@ fn taken(site: &Site) -> Vec<(IpNet, String)> {
 /// The translator's device is as far outside as the first uplink that its packets may leave by.
 pub(crate) fn join_zone(document: &Document, zones: &mut [Zone]) {
     let uplinks = document.uplink.list().iter().map(toml::Spanned::get_ref);
-    let outside =
-        uplinks.filter(|uplink| uplink.masquerade.is_true()).find_map(|uplink| uplink.interface.text());
+    let outside = uplinks.filter(|uplink| uplink.masquerades()).find_map(|uplink| uplink.interface.text());
     let has = |zone: &Zone, name: &str| zone.interfaces.iter().any(|interface| interface == name);
     let Some(outside) = outside.filter(|_| !document.nat64.is_absent()) else { return };
     if zones.iter().all(|zone| !has(zone, DEVICE))
@@ -108,7 +107,8 @@ pub(crate) fn add_embedded(nat64: &Nat64, rules: &mut [Rule]) {
     }
 }
 
-fn prefix(text: &str) -> Result<Ipv6Net, Problem> {
+/// Where a translator finds IPv4 addresses.
+pub(crate) fn prefix(text: &str) -> Result<Ipv6Net, Problem> {
     const HELP: &str = "write a prefix of 96 bits, like \"64:ff9b::/96\" or \"2001:db8:0:64::/96\"";
     let found = ipv6_prefix(text, HELP)?;
     // Bits 64 to 71 are zero in all of them (RFC 6052 section 2.2).

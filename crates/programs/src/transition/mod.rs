@@ -183,6 +183,7 @@ pub fn incoming(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Assem
         Kind::SixInFour { remote } => code.in_four(Some(*remote), None),
         Kind::Automatic(domain) => code.in_four(None, Some(domain)),
         Kind::FourInSix { remote } => code.in_six(*remote),
+        Kind::Clat { .. } => unreachable!("its programs are those of `nat64`"),
     }
     code.finish()
 }
@@ -195,6 +196,7 @@ pub fn outgoing(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Assem
         Kind::SixInFour { remote } => code.out_four(Some(*remote), None),
         Kind::Automatic(domain) => code.out_four(None, Some(domain)),
         Kind::FourInSix { remote } => code.out_six(*remote),
+        Kind::Clat { .. } => unreachable!("its programs are those of `nat64`"),
     }
     code.finish()
 }

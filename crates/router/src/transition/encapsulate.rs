@@ -36,7 +36,7 @@ impl Endpoint {
         let destination = match kind {
             Kind::SixInFour { remote } => *remote,
             Kind::Automatic(domain) => self.next_end(domain, packet.source(), packet.destination(), local)?,
-            Kind::FourInSix { .. } => return Err(Refusal::NoWay),
+            Kind::FourInSix { .. } | Kind::Clat { .. } => return Err(Refusal::NoWay),
         };
         let header = ipv4::Header {
             type_of_service: packet.traffic_class(),
