@@ -146,7 +146,7 @@ impl Code<'_> {
                 self.server_to_four(V6 + SOURCE_6, V4 + SOURCE_4, unknown);
                 self.code.jump(known);
                 self.code.bind(unknown);
-                self.from_no_address();
+                self.unknown_source();
                 self.code.bind(known);
             }
         }
@@ -171,7 +171,7 @@ impl Code<'_> {
                 self.reachable(V4 + SOURCE_4, private);
                 self.code.jump(known);
                 self.code.bind(private);
-                self.from_no_address();
+                self.unknown_source();
                 self.code.bind(known);
                 self.server_to_six(V4 + SOURCE_4, V6 + SOURCE_6);
             }
@@ -183,7 +183,7 @@ impl Code<'_> {
         }
     }
 
-    fn from_no_address(&mut self) {
+    fn unknown_source(&mut self) {
         let none = u32::from_ne_bytes(NO_ADDRESS).cast_signed();
         self.code.store_value(Word, R10, V4 + SOURCE_4, none);
     }
