@@ -65,6 +65,7 @@ impl Converter<'_> {
             flow_offload: flow_offload?,
             ..Site::default()
         };
+        ask_for_aftrs(&mut site);
         self.site_fits(document, &site);
         self.resolver_fits(document, &site);
         self.nat64_fits(document, &site);
@@ -259,6 +260,16 @@ impl Converter<'_> {
             let label = "no [[uplink]] has this interface".to_owned();
             self.refuse(table.over.span_or_table(), "over", Problem { label, help });
         }
+        let asks = |below: &Uplink| is_uplink(below) && below.delegation.is_some();
+        if matches!(tunnel.kind, Kind::FourInSix { remote: None }) && !site.uplinks.iter().any(asks) {
+            let help = format!(
+                "write the address of the provider's AFTR as `remote`, or have an [[uplink]] with interface = {:?} and \
+                 delegation = true, whose DHCPv6 names it",
+                tunnel.over
+            );
+            let label = "nobody tells the other end of this tunnel".to_owned();
+            self.refuse(table.remote.span_or_table(), "remote", Problem { label, help });
+        }
     }
 
     /// Warns of the first address or prefix of an uplink that the firewall drops there.
@@ -282,6 +293,18 @@ impl Converter<'_> {
                 "never outside (RFC 6092 REC-3)",
                 format!("if they are, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
             ));
+        }
+    }
+}
+
+/// Uplinks below tunnels that have no other end yet ask for an AFTR's name along with their prefixes.
+fn ask_for_aftrs(site: &mut Site) {
+    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref());
+    let nameless = tunnels.filter(|tunnel| matches!(tunnel.kind, Kind::FourInSix { remote: None }));
+    let over: Vec<String> = nameless.map(|tunnel| tunnel.over.clone()).collect();
+    for uplink in site.uplinks.iter_mut().filter(|uplink| over.contains(&uplink.interface)) {
+        if let Some(delegation) = &mut uplink.delegation {
+            delegation.aftr = true;
         }
     }
 }

@@ -20,8 +20,9 @@ section! {
         kind: String = Required(r#""6in4", "6to4", "6rd", "4in6" or "464xlat""#);
         /// The interface that carries the tunnel. It may come and go, as a dial-up interface does.
         over: String = Required(r#"the interface that carries it, like "eth0""#);
-        /// The remote end.
-        remote: String = Otherwise("required for 6in4, 4in6");
+        /// The remote end. 4in6: without it, the AFTR that the provider names by DHCPv6 (RFC 6334) along with a prefix: the
+        /// uplink `over` has `delegation` then.
+        remote: String = Otherwise("required for 6in4; named by DHCPv6 for 4in6");
         /// The router to the rest of the Internet. 6to4 has none unless you name one: the public relays of RFC 3068 are
         /// deprecated (RFC 7526), and anyone may answer at their address. Without a relay, 6to4 reaches only other 6to4
         /// sites, and hosts are told so by a route (RFC 4191).
@@ -107,12 +108,12 @@ impl Converter<'_> {
         if named != Named::SixRd {
             fits &= self.not_for(&given.ipv4_mask, "it is for \"6rd\"");
         }
-        if to_one {
+        if named == Named::SixInFour {
             self.require(&given.remote, "the address of the other end");
         }
         let kind = match named {
             Named::SixInFour => Kind::SixInFour { remote: self.value(&given.remote, ipv4)? },
-            Named::FourInSix => Kind::FourInSix { remote: self.value(&given.remote, ipv6)? },
+            Named::FourInSix => Kind::FourInSix { remote: self.optional(&given.remote, ipv6)? },
             Named::Clat => Kind::Clat { plat: self.optional(&given.prefix, nat64::prefix)? },
             Named::SixToFour => {
                 let relay = self.optional(&given.relay, ipv4);

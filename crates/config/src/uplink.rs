@@ -196,7 +196,9 @@ fn router(text: &str) -> Result<RouterFrom, Problem> {
 fn delegation(wish: &PrefixRequest) -> Result<Option<Delegation>, Problem> {
     match wish {
         PrefixRequest::Any(any) => Ok(any.then(Delegation::default)),
-        PrefixRequest::Length(length @ 32..=64) => Ok(Some(Delegation { length: Some(*length as u8) })),
+        PrefixRequest::Length(length @ 32..=64) => {
+            Ok(Some(Delegation { length: Some(*length as u8), aftr: false }))
+        }
         PrefixRequest::Length(_) => {
             problem("out of range", "write a length from 32 to 64, or true for whatever the provider gives")
         }

@@ -102,7 +102,7 @@ fn tunnel(interface: &transition::Interface) -> Tunnel {
         kind: interface.tunnel.kind.name().to_owned(),
         over: interface.tunnel.over.clone(),
         local: interface.end.as_ref().map(|end| end.local),
-        remote: interface.tunnel.kind.remote(),
+        remote: interface.end.as_ref().map_or(&interface.tunnel.kind, |end| &end.kind).remote(),
         plat_prefix: interface.end.as_ref().and_then(|end| end.kind.plat()),
         mtu: interface.mtu,
         rx_packets,

@@ -1,6 +1,6 @@
 //! An uplink at its interface: the sockets for router advertisements, prefix delegation, and probes.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -133,9 +133,17 @@ impl Interface {
         let usable = prefixes.chain(fixed).filter(|(_, _, valid)| !valid.is_expired(now));
         let best = usable.min_by_key(|(_, preferred, _)| preferred.is_expired(now));
         Provider {
+            aftr: None,
             plat: self.state.nat64_prefixes().find(|prefix| prefix.prefix_len() == 96),
             clat: best.map(|(prefix, ..)| clat_address(prefix, secret)),
         }
+    }
+
+    /// The DNS servers of its provider, as sockets reach them.
+    pub(super) fn name_servers(&self) -> Vec<SocketAddr> {
+        let scope = self.open.as_ref().map_or(0, |open| open.index);
+        let at = |server| SocketAddrV6::new(server, 53, 0, scope).into();
+        self.state.dns_servers().into_iter().map(at).collect()
     }
 
     pub(super) fn probing(&self) -> Probing {
@@ -216,7 +224,8 @@ impl Interface {
                 None => [&[0, 4][..], &self.uuid].concat(),
             };
             let iaid = iaid(&self.uplink.name);
-            let settings = delegation::Settings { duid, iaid, prefix_length_hint: wanted.length };
+            let settings =
+                delegation::Settings { duid, iaid, prefix_length_hint: wanted.length, aftr: wanted.aftr };
             match self.remembered.take() {
                 Some(lease) => Client::resume(settings, lease, now, random()),
                 None => Client::new(settings, now, random()),
@@ -408,6 +417,7 @@ impl Interface {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         }));
         self.log_changes();
         true
@@ -615,6 +625,7 @@ mod tests {
             renew: valid,
             rebind: valid,
             dns_servers: Vec::new(),
+            aftr: None,
         };
         let later = lease(Lifetime::Until(now + Duration::from_secs(60)));
         let waiting = port(true, later.clone(), now);

@@ -176,6 +176,8 @@ impl Uplink {
 /// What to ask a delegating router for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delegation {
+    /// Whether the name of the provider's AFTR is asked for along with it.
+    pub aftr: bool,
     /// Length of the prefix; the server's choice without one.
     pub length: Option<u8>,
 }

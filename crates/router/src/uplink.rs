@@ -443,6 +443,11 @@ impl UplinkState {
         self.static_prefixes.iter().map(always).chain(leased)
     }
 
+    /// The name of the provider's AFTR, as it has come by DHCPv6 (RFC 6334).
+    pub fn aftr_name(&self) -> Option<&str> {
+        self.lease.as_ref().and_then(|lease| lease.aftr.as_deref())
+    }
+
     /// Where the provider translates to IPv4, as the router that is taken has it (RFC 8781).
     pub fn nat64_prefixes(&self) -> impl Iterator<Item = Ipv6Net> {
         self.nat64.of(self.chosen_address())

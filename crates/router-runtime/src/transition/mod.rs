@@ -339,6 +339,11 @@ impl Interface {
                 "no router at {over} names a prefix of 96 bits for NAT64 (RFC 8781): write the provider's as `prefix`"
             );
         }
+        if matches!(kind, Kind::FourInSix { remote: None }) {
+            return format!(
+                "no AFTR is known: DHCPv6 at {over} has brought no name, or it has no address yet"
+            );
+        }
         let version = if kind.is_over_ipv6() { "IPv6" } else { "IPv4" };
         let what = if kind.plat().is_some() { "prefix" } else { "address" };
         format!("{over} has no {what} of {version} that {} can use", kind.name())

@@ -122,7 +122,7 @@ fn kinds() -> Vec<(Kind, IpAddr, Vec<Ipv6Net>)> {
         (six_to_four(Some("192.88.99.1")), address("198.51.100.7"), Vec::new()),
         (six_rd.clone(), address("10.100.100.1"), Vec::new()),
         (six_rd, address("10.0.0.1"), Vec::new()),
-        (Kind::FourInSix { remote: address("2001:db8::2") }, address("2001:db8::1"), Vec::new()),
+        (Kind::FourInSix { remote: Some(address("2001:db8::2")) }, address("2001:db8::1"), Vec::new()),
     ]
 }
 

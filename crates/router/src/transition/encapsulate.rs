@@ -15,7 +15,9 @@ impl Endpoint {
     pub fn encapsulate(&self, inner: &[u8], identification: u16, out: &mut Vec<u8>) -> Result<(), Refusal> {
         out.clear();
         match (&self.kind, self.local) {
-            (Kind::FourInSix { remote }, IpAddr::V6(local)) => self.in_six(inner, local, *remote, out),
+            (Kind::FourInSix { remote: Some(remote) }, IpAddr::V6(local)) => {
+                self.in_six(inner, local, *remote, out)
+            }
             (kind, IpAddr::V4(local)) => self.in_four(inner, kind, local, identification, out),
             (_, IpAddr::V6(_)) => Err(Refusal::NoWay),
         }

@@ -149,7 +149,11 @@ impl Endpoint {
             return None;
         }
         let remote = match self.kind {
-            Kind::FourInSix { remote } if header[6] == PROTOCOL_IPV4 && address(24) == remote => remote,
+            Kind::FourInSix { remote: Some(remote) }
+                if header[6] == PROTOCOL_IPV4 && address(24) == remote =>
+            {
+                remote
+            }
             // The program translates the error itself. What is narrow behind the provider's translator is so for one destination.
             Kind::Clat { plat: Some(plat) }
                 if plat.contains(&address(24)) && !plat.contains(&packet.source()) =>

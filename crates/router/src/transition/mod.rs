@@ -70,8 +70,8 @@ pub enum Kind {
     Automatic(Domain),
     /// IPv4 in IPv6, to one other end (RFC 2473).
     FourInSix {
-        /// The other end.
-        remote: Ipv6Addr,
+        /// The other end; without one, the AFTR that the provider names (DS-Lite).
+        remote: Option<Ipv6Addr>,
     },
     /// IPv4 as IPv6, to a translator of the provider (464XLAT, RFC 6877).
     Clat {
@@ -125,7 +125,7 @@ impl Kind {
         match self {
             Kind::SixInFour { remote } => Some(IpAddr::V4(*remote)),
             Kind::Automatic(domain) => domain.relay.map(IpAddr::V4),
-            Kind::FourInSix { remote } => Some(IpAddr::V6(*remote)),
+            Kind::FourInSix { remote } => remote.map(IpAddr::V6),
             Kind::Clat { .. } => None,
         }
     }
@@ -170,7 +170,7 @@ impl Endpoint {
         let mut local_prefixes = prefixes.to_vec();
         match (&tunnel.kind, local) {
             (Kind::SixInFour { .. }, IpAddr::V4(_))
-            | (Kind::FourInSix { .. } | Kind::Clat { plat: Some(_) }, IpAddr::V6(_)) => {}
+            | (Kind::FourInSix { remote: Some(_) } | Kind::Clat { plat: Some(_) }, IpAddr::V6(_)) => {}
             (Kind::Automatic(domain), IpAddr::V4(local)) => local_prefixes.push(domain.delegated(local)?),
             _ => return None,
         }

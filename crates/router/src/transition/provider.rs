@@ -9,6 +9,8 @@ use super::{Kind, Tunnel};
 /// What is known of the provider below a tunnel; all of it may change at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provider {
+    /// The address of its AFTR (RFC 6334).
+    pub aftr: Option<Ipv6Addr>,
     /// The prefix of its translator (PREF64, RFC 8781), a /96.
     pub plat: Option<Ipv6Net>,
     /// The address that this end has for a CLAT.
@@ -25,6 +27,9 @@ impl Tunnel {
                 local: self.local.or(provider.clat.map(IpAddr::V6)),
                 ..self.clone()
             },
+            Kind::FourInSix { remote } => {
+                Tunnel { kind: Kind::FourInSix { remote: remote.or(provider.aftr) }, ..self.clone() }
+            }
             _ => self.clone(),
         }
     }
@@ -65,7 +70,11 @@ mod tests {
 
     #[test]
     fn what_is_configured_goes_before_what_the_provider_tells() {
-        let provider = Provider { plat: Some(net("64:ff9b::/96")), clat: Some(Ipv6Addr::LOCALHOST) };
+        let provider = Provider {
+            plat: Some(net("64:ff9b::/96")),
+            clat: Some(Ipv6Addr::LOCALHOST),
+            aftr: Some(Ipv6Addr::LOCALHOST),
+        };
         let tunnel = |plat| Tunnel {
             kind: Kind::Clat { plat },
             over: "eth0".into(),
@@ -77,5 +86,7 @@ mod tests {
         assert_eq!((told.kind.plat(), told.local), (provider.plat, Some(Ipv6Addr::LOCALHOST.into())));
         let own = Some(net("2001:db8:64::/96"));
         assert_eq!(tunnel(own).with(&provider).kind.plat(), own);
+        let dslite = Tunnel { kind: Kind::FourInSix { remote: None }, ..tunnel(None) };
+        assert_eq!(dslite.with(&provider).kind.remote(), Some(Ipv6Addr::LOCALHOST.into()));
     }
 }

@@ -94,6 +94,7 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
             (Kind::Automatic(_), Some(relay)) => format!("; packets beyond its domain go to {relay}"),
             (Kind::Clat { plat: Some(plat) }, _) => format!(" to {plat}"),
             (Kind::Clat { plat: None }, _) => " to the prefix that routers advertise".to_owned(),
+            (Kind::FourInSix { remote: None }, _) => " to the AFTR that DHCPv6 names".to_owned(),
             (_, Some(remote)) => format!(" to {remote}"),
             (_, None) => "; it reaches nothing beyond its domain".to_owned(),
         };
