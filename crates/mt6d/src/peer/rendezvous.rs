@@ -36,10 +36,11 @@ impl Peer {
     pub(super) fn poll_attempts(&mut self, env: &mut Env) {
         let now = env.now.boot;
         let better = self.seeks_better(now);
-        let wanted = self.kept() || self.silent || now < self.wanted || !self.queue.is_empty() || better;
-        if !wanted {
+        let unreached = self.silent || self.in_use().is_none();
+        let needed = unreached && (self.kept() || self.silent || !self.queue.is_empty());
+        if !(needed || better || now < self.wanted) {
             self.attempts.stop();
-        } else if (self.silent || self.in_use().is_none() || better) && !self.confirming() {
+        } else if (unreached || better) && !self.confirming() {
             self.attempts.begin(now);
         }
         if let Some(place) = self.place_to_try(now) {

@@ -123,8 +123,10 @@ impl Session {
         let first = self.lanes.get(LaneId::FIRST).and_then(Lane::endpoint);
         let first = first.filter(|_| self.phase == Phase::Confirming);
         let of_first = first.and_then(|id| self.sender.lanes.iter().find(|lane| lane.endpoint == id));
-        let any = || self.sender.lane_for(env.host.random(0..=u64::from(u32::MAX)) as u32, now);
-        let Some(lane) = of_first.or_else(any).cloned() else { return };
+        let draw = env.host.random(0..=u64::from(u32::MAX)) as u32;
+        let Some(lane) = of_first.or_else(|| self.sender.lane_for_control(draw, now)).cloned() else {
+            return;
+        };
         self.activity.last_sent.set(now);
         self.send_control_on(&lane, id, message, size, env);
     }

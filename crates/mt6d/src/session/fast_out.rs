@@ -268,6 +268,15 @@ impl Sender {
         })
     }
 
+    /// The lane that a control message travels on, by a number that was drawn. Where none that is alive is known to work it is
+    /// one of those every other time: a peer that hears us on them has left the one that worked.
+    pub(super) fn lane_for_control(&self, draw: u32, now: Time) -> Option<&LaneSender> {
+        let best = self.lane_for(draw, now)?;
+        let alive = self.lanes.iter().filter(|lane| lane.dead.is_none() && draw.is_multiple_of(2));
+        let unproven = alive.max_by_key(|lane| lane.draw(draw.into()));
+        best.dead.and(unproven).or(Some(best))
+    }
+
     /// Puts one packet into its place.
     fn segment(
         &self,

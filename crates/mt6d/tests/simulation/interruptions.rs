@@ -321,6 +321,35 @@ fn a_path_that_was_cut() {
     }
 }
 
+/// What the tries were for is there again: they neither go on, nor are they counted for the next outage.
+#[test]
+fn a_session_that_is_heard_again_ends_the_tries() {
+    for keepalive in [None, Some(Duration::from_secs(10))] {
+        let mut network = Network::pair(21);
+        network.configure(|peer| peer.keepalive = keepalive);
+        network.start();
+        network.establish();
+        for (from, to) in [(A, B), (B, A)] {
+            network.send(from, to, Stream::udp().every_ms(100));
+        }
+        for _ in 0..5 {
+            let handshakes = network.status(A).handshakes;
+            network.run_s(60);
+            assert_eq!(network.status(A).handshakes, handshakes, "none while all is well");
+            network.path_between(A, B, |path| path.cut = true);
+            network.run_s(25);
+            let tried = network.status(A).attempts.expect("it is tried").tries;
+            assert!((2..=4).contains(&tried), "{tried} tries in ten seconds");
+            network.path_between(A, B, |path| path.cut = false);
+            network.run_s(2);
+            for site in [A, B] {
+                assert!(network.status(site).attempts.is_none(), "site {site}, keepalive {keepalive:?}");
+            }
+        }
+        network.assert_nothing_wrong();
+    }
+}
+
 #[test]
 fn one_direction_of_the_path_is_cut() {
     for (from, to) in [(A, B), (B, A)] {

@@ -137,6 +137,36 @@ fn a_path_that_is_cut_in_one_direction_is_known_to_both_ends() {
     }
 }
 
+/// The lanes change meanwhile, and neither end hears on a new one what it could go by.
+#[test]
+fn a_cut_in_one_direction_stays_known() {
+    for seed in seeds(10) {
+        for traffic in [Traffic::None, Traffic::OneWay, Traffic::Both] {
+            for outage_before in [false, true] {
+                let mut network = pair(seed, [Some(10), Some(10)], Shape::None, traffic);
+                if outage_before {
+                    network.path_between(A, B, |path| path.cut = true);
+                    network.run_s(8);
+                    network.path_between(A, B, |path| path.cut = false);
+                    network.run_s(1);
+                }
+                cut(&mut network, A, B);
+                // Where there was an outage just before, what is heard may be of before it.
+                network.run(KNOWN_WITHIN * if outage_before { 2 } else { 1 });
+                for _ in 0..150 {
+                    network.run(Duration::from_millis(500));
+                    for site in [A, B] {
+                        assert!(
+                            !network.established(site),
+                            "seed {seed}, {traffic:?}, {outage_before}, {site}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Neither loss nor an idle session are taken for silence.
 #[test]
 fn who_is_there_is_not_called_silent() {
