@@ -155,7 +155,7 @@ mod tests {
         let mut aftrs = Aftrs::new(&Waker::new().expect("a waker"));
         // Nobody answers at once there, and the answers are those of the test.
         let nobody = || vec!["[::1]:9".parse().expect("an address")];
-        let mut address = |aftrs: &mut Aftrs, name| aftrs.address("fibre", name, nobody, now);
+        let address = |aftrs: &mut Aftrs, name| aftrs.address("fibre", name, nobody, now);
         assert_eq!(address(&mut aftrs, Some("aftr.example")), None);
         assert_eq!(aftrs.deadline(), None, "it is being looked up");
         told(&mut aftrs, "aftr.example", &["2001:db8::1", "2001:db8::2"], now);

@@ -449,9 +449,9 @@ impl Builder {
 
     /// The name of an AFTR, of labels of up to 63 octets.
     pub fn aftr_name(self, name: &str) -> Self {
-        let labels = name.split('.').flat_map(|label| [&[label.len() as u8], label.as_bytes()]);
-        let labels: Vec<&[u8]> = labels.chain([&[0][..]]).collect();
-        self.option(code::AFTR_NAME, &labels.concat())
+        let label = |label: &str| [&[label.len() as u8], label.as_bytes()].concat();
+        let octets: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
+        self.option(code::AFTR_NAME, &octets)
     }
 
     /// DNS servers.

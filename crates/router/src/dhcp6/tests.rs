@@ -275,7 +275,7 @@ fn hosts_of_the_configuration_have_their_address_and_others_none() {
 #[test]
 fn a_requesting_router_is_served_through_a_day_of_renumbering() {
     let mut scene = Scene::new("2001:db8:100::/56");
-    let asks = Asks { duid: vec![0, 4, 7], iaid: 3, prefix_length_hint: Some(60) };
+    let asks = Asks { duid: vec![0, 4, 7], iaid: 3, prefix_length_hint: Some(60), aftr: false };
     let mut router = Requesting::new(asks, scene.now, 1);
     let end = scene.now + Duration::from_secs(86_400);
     let mut random = 1u64;

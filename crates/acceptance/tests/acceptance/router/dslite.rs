@@ -31,6 +31,10 @@ fn tunnel(scene: &RouterScene) -> Value {
     scene.status().expect("a status")["uplinks"][1]["tunnel"].clone()
 }
 
+fn problems(scene: &RouterScene) -> String {
+    scene.status().expect("a status")["problems"].to_string()
+}
+
 #[test]
 fn the_aftr_is_the_one_that_dhcpv6_names_and_dns_knows() {
     let Some(mut scene) = RouterScene::new() else { return };
@@ -41,13 +45,16 @@ fn the_aftr_is_the_one_that_dhcpv6_names_and_dns_knows() {
     }
     // The provider names nobody yet.
     scene.start(DSLITE);
-    let told = || scene.status().expect("a status")["problems"].to_string();
-    wait_until("a reason", || told().contains("no AFTR is known: DHCPv6 at wan0 has brought no name"));
+    wait_until("a reason", || {
+        problems(&scene).contains("no AFTR is known: DHCPv6 at wan0 has brought no name")
+    });
     assert_eq!(scene.status().expect("a status")["uplinks"][1]["works"], false);
 
     // It does, and its resolver does not know the name: that is told, too.
     scene.start_provider_with("2001:db8:1000::", &names("aftr.example"));
-    wait_until("a lookup that fails", || told().contains("the AFTR aftr.example cannot be looked up"));
+    wait_until("a lookup that fails", || {
+        problems(&scene).contains("the AFTR aftr.example cannot be looked up")
+    });
     let records = [AFTR, OTHER].iter().zip(["aftr.example", "other.example"]);
     let records: Vec<String> =
         records.map(|(address, name)| format!("--host-record={name},{address}")).collect();

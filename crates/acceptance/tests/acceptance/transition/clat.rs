@@ -242,7 +242,7 @@ fn strangers_get_nothing_through_a_clat() {
     let before = received();
     scene.run("isp", &["ping", "-c", "2", "-i", "0.2", "-W", "1", &own]);
     assert_eq!(received(), before);
-    // As the translator: the packet is of no connection, and stops at the firewall.
+    // As the translator it does, and the firewall decides about it as about any IPv4 from outside.
     scene.run("isp", &["ip", "addr", "add", "64:ff9b::c000:2ff/128", "dev", "lo", "nodad"]);
     let forged =
         scene.run("isp", &["ping", "-c", "2", "-i", "0.2", "-W", "1", "-I", "64:ff9b::c000:2ff", &own]);
