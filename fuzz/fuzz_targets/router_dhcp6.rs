@@ -36,7 +36,8 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
     for (router, datagram) in datagrams {
         if let Ok(message) = Message::parse(&datagram) {
             if let Some(name) = message.aftr_name() {
-                let built = Builder::new(message.message_type(), message.transaction()).aftr_name(&name).finish();
+                let built =
+                    Builder::new(message.message_type(), message.transaction()).aftr_name(&name).finish();
                 assert_eq!(Message::parse(&built).expect("what was built").aftr_name(), Some(name));
             }
             for asked in message.delegations() {

@@ -6,10 +6,9 @@ use router::transition::{Domain, Kind, Tunnel};
 
 use crate::converter::Converter;
 use crate::key::Absent::{Default, Otherwise, Required};
-use crate::nat64;
 use crate::report::Finding;
 use crate::section::{Given, Value, section};
-use crate::value::{self, Problem, problem, routed_prefix};
+use crate::value::{self, Problem, nat64_prefix, problem, routed_prefix};
 
 section! {
     /// `[uplink.tunnel]`, as it stands in the file.
@@ -114,7 +113,7 @@ impl Converter<'_> {
         let kind = match named {
             Named::SixInFour => Kind::SixInFour { remote: self.value(&given.remote, ipv4)? },
             Named::FourInSix => Kind::FourInSix { remote: self.optional(&given.remote, ipv6)? },
-            Named::Clat => Kind::Clat { plat: self.optional(&given.prefix, nat64::prefix)? },
+            Named::Clat => Kind::Clat { plat: self.optional(&given.prefix, nat64_prefix)? },
             Named::SixToFour => {
                 let relay = self.optional(&given.relay, ipv4);
                 Kind::Automatic(Domain::six_to_four(relay?))

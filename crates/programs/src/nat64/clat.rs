@@ -4,6 +4,8 @@
 //! All that is of IPv4 comes from one address, 192.0.0.1 (RFC 7335): the kernel has masqueraded it. That becomes the CLAT's own
 //! address of IPv6 and back, and servers' addresses become the end of the provider's prefix. Both are in a table: they change
 //! while packets cross.
+//!
+//! This file and `mod.rs` need each other: there is one program, whose role is in all of it.
 
 use std::net::{IpAddr, Ipv6Addr};
 

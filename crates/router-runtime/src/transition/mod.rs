@@ -37,7 +37,7 @@ use super::random::random;
 use leftover::Leftover;
 use programs::nat64::{self, Clat};
 use programs::transition::{Counts, Settings, incoming, outgoing};
-use tables::{Tables, kernel_decapsulates};
+use tables::{Tables, Traffic, kernel_decapsulates};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
@@ -94,14 +94,6 @@ impl Over {
         self.leftover.leave(poller);
         let _ = poller.remove(&self.errors);
     }
-}
-
-/// What has crossed a tunnel, and what has not.
-#[derive(Clone, Debug)]
-pub(super) struct Traffic {
-    pub(super) rx: (u64, u64),
-    pub(super) tx: (u64, u64),
-    pub(super) refused: Vec<(&'static str, u64)>,
 }
 
 impl Interface {

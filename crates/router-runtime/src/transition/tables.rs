@@ -6,7 +6,6 @@ use linux::bpf::{Map, Program, ProgramKind};
 use programs::{nat64, transition};
 use router::transition::{Endpoint, Kind, Refusal};
 
-use super::Traffic;
 use crate::nat64::refused;
 
 /// This end of the tunnel, for the programs to know, and what they have counted.
@@ -68,6 +67,14 @@ impl Tables {
 
 fn sum(counters: &Map, number: u32) -> Vec<u64> {
     counters.sum(&number.to_ne_bytes()).unwrap_or_default()
+}
+
+/// What has crossed a tunnel, and what has not.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Traffic {
+    pub(in super::super) rx: (u64, u64),
+    pub(in super::super) tx: (u64, u64),
+    pub(in super::super) refused: Vec<(&'static str, u64)>,
 }
 
 /// Whether the kernel changes a packet's protocol when its outer header goes (Linux 6.3): asked of a program.
