@@ -35,6 +35,11 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
     let link = Link { network: "lan", settings: &settings, prefixes: &[], dns_servers: &[] };
     for (router, datagram) in datagrams {
         if let Ok(message) = Message::parse(&datagram) {
+            if let Some(name) = message.aftr_name() {
+                let built =
+                    Builder::new(message.message_type(), message.transaction()).aftr_name(&name).finish();
+                assert_eq!(Message::parse(&built).expect("what was built").aftr_name(), Some(name));
+            }
             for asked in message.delegations() {
                 let built =
                     Builder::new(message.message_type(), message.transaction()).delegation(&asked).finish();

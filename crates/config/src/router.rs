@@ -8,6 +8,7 @@ use router::firewall::defaults::never_outside;
 use router::firewall::{Policy, Trust};
 use router::plan::subnet;
 use router::site::{Probing, RouterFrom, Site, Uplink};
+use router::transition::Kind;
 use toml::Spanned;
 
 use crate::converter::Converter;
@@ -17,6 +18,7 @@ use crate::report::Finding;
 use crate::script::Configured;
 use crate::section::Given;
 use crate::uplink::UplinkTable;
+use crate::value::Problem;
 
 /// A gateway as its configuration file describes it: a router, a firewall, or both.
 #[derive(Clone, Debug)]
@@ -63,6 +65,7 @@ impl Converter<'_> {
             flow_offload: flow_offload?,
             ..Site::default()
         };
+        ask_for_aftrs(&mut site);
         self.site_fits(document, &site);
         self.resolver_fits(document, &site);
         self.nat64_fits(document, &site);
@@ -237,9 +240,35 @@ impl Converter<'_> {
                 let label = "in none of the networks of the uplink's addresses";
                 self.report(Finding::error(text.span(), "`ipv4_router` cannot be used", label, help));
             }
+            self.carrier_fits(given, uplink, site);
             if let Some(policy) = policy {
                 self.may_be_outside(given, uplink, policy);
             }
+        }
+    }
+
+    /// What a tunnel asks of the provider below it is heard at an uplink.
+    fn carrier_fits(&mut self, given: &UplinkTable, uplink: &Uplink, site: &Site) {
+        let (Some(tunnel), Some(table)) = (&uplink.tunnel, given.tunnel.get()) else { return };
+        let is_uplink = |below: &Uplink| below.interface == tunnel.over && below.tunnel.is_none();
+        let is_told = matches!(tunnel.kind, Kind::Clat { plat } if plat.is_none() || tunnel.local.is_none());
+        if is_told && !site.uplinks.iter().any(is_uplink) {
+            let help = format!(
+                "add an [[uplink]] with interface = {:?}: its prefixes and router advertisements are needed",
+                tunnel.over
+            );
+            let label = "no [[uplink]] has this interface".to_owned();
+            self.refuse(table.over.span_or_table(), "over", Problem { label, help });
+        }
+        let asks = |below: &Uplink| is_uplink(below) && below.delegation.is_some();
+        if matches!(tunnel.kind, Kind::FourInSix { remote: None }) && !site.uplinks.iter().any(asks) {
+            let help = format!(
+                "write the address of the provider's AFTR as `remote`, or have an [[uplink]] with interface = {:?} and \
+                 delegation = true, whose DHCPv6 names it",
+                tunnel.over
+            );
+            let label = "nobody tells the other end of this tunnel".to_owned();
+            self.refuse(table.remote.span_or_table(), "remote", Problem { label, help });
         }
     }
 
@@ -247,6 +276,7 @@ impl Converter<'_> {
     fn may_be_outside(&mut self, given: &UplinkTable, uplink: &Uplink, policy: &Policy) {
         let routed = places(&given.prefixes, &uplink.prefixes);
         let domain = given.tunnel.get().and_then(|tunnel| tunnel.prefix.given());
+        let domain = domain.filter(|_| !uplink.carries_ipv4());
         let domain = domain.and_then(|text| Some((text.get_ref().parse().ok()?, text.span())));
         let addresses = places(&given.addresses, &uplink.addresses);
         let mut all = addresses.chain(routed.chain(domain).map(|(net, span)| (IpNet::V6(net), span)));
@@ -263,6 +293,18 @@ impl Converter<'_> {
                 "never outside (RFC 6092 REC-3)",
                 format!("if they are, as in a laboratory, add accept_special = [\"{never}\"] to [firewall]"),
             ));
+        }
+    }
+}
+
+/// Uplinks below tunnels that have no other end yet ask for an AFTR's name along with their prefixes.
+fn ask_for_aftrs(site: &mut Site) {
+    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref());
+    let nameless = tunnels.filter(|tunnel| matches!(tunnel.kind, Kind::FourInSix { remote: None }));
+    let over: Vec<String> = nameless.map(|tunnel| tunnel.over.clone()).collect();
+    for uplink in site.uplinks.iter_mut().filter(|uplink| over.contains(&uplink.interface)) {
+        if let Some(delegation) = &mut uplink.delegation {
+            delegation.aftr = true;
         }
     }
 }

@@ -8,41 +8,49 @@ use crate::converter::Converter;
 use crate::key::Absent::{Default, Otherwise, Required};
 use crate::report::Finding;
 use crate::section::{Given, Value, section};
-use crate::value::{self, Problem, problem, routed_prefix};
+use crate::value::{self, Problem, nat64_prefix, problem, routed_prefix};
 
 section! {
     /// `[uplink.tunnel]`, as it stands in the file.
     TransitionTable = "[uplink.tunnel]" {
         /// `"6in4"`: IPv6 in IPv4 to one remote end (RFC 4213). `"6rd"`: IPv6 in the provider's IPv4 (RFC 5969).
         /// `"6to4"`: IPv6 in IPv4 between public addresses (RFC 3056). `"4in6"`: IPv4 in IPv6 to one remote end (RFC
-        /// 2473), as in DS-Lite.
-        kind: String = Required(r#""6in4", "6to4", "6rd" or "4in6""#);
+        /// 2473), as in DS-Lite. `"464xlat"`: IPv4 translated to IPv6, and back by the provider (CLAT, RFC 6877).
+        kind: String = Required(r#""6in4", "6to4", "6rd", "4in6" or "464xlat""#);
         /// The interface that carries the tunnel. It may come and go, as a dial-up interface does.
         over: String = Required(r#"the interface that carries it, like "eth0""#);
-        /// The remote end.
-        remote: String = Otherwise("required for 6in4, 4in6");
+        /// The remote end. 4in6: without it, the AFTR that the provider names by DHCPv6 (RFC 6334) along with a prefix: the
+        /// uplink `over` has `delegation` then.
+        remote: String = Otherwise("required for 6in4; named by DHCPv6 for 4in6");
         /// The router to the rest of the Internet. 6to4 has none unless you name one: the public relays of RFC 3068 are
         /// deprecated (RFC 7526), and anyone may answer at their address. Without a relay, 6to4 reaches only other 6to4
         /// sites, and hosts are told so by a route (RFC 4191).
         relay: String = Otherwise("required for 6rd; none for 6to4");
-        /// 6rd: the provider's prefix (DHCP option 212, `6rdPrefix`).
-        prefix: String = Otherwise("required for 6rd");
+        /// 6rd: the provider's prefix (DHCP option 212, `6rdPrefix`). 464xlat: where the provider's translator finds IPv4, a
+        /// /96; without it, what the routers at `over` advertise (PREF64, RFC 8781), as long as they do.
+        prefix: String = Otherwise("required for 6rd; advertised for 464xlat");
         /// 6rd: how many leading bits of the IPv4 address are left out of the prefix (DHCP option 212, `IPv4MaskLen`).
         ipv4_mask: i64 = Default("0");
         /// This end's outer address. `"auto"`: the first address of `over` that the kind can use, then the next one
-        /// when that is gone; you must tell the broker about the change.
+        /// when that is gone; you must tell the broker about the change. 464xlat has one that nothing else uses: `"auto"`
+        /// makes it in the last /64 that is delegated to the uplink `over`, else in a prefix of its link.
         local: String = Default(r#""auto""#);
-        /// The largest inner packet: 20 bytes less than the MTU of `over`, 40 less for 4in6.
+        /// The largest inner packet: 20 bytes less than the MTU of `over`, 40 less for 4in6, 28 less for 464xlat.
         mtu: i64 = Otherwise("what fits into `over`");
-        /// Hop limit of outer packets.
+        /// Hop limit of outer packets; 464xlat has that of the inner ones.
         hop_limit: i64 = Default("64");
     }
 }
 
 impl TransitionTable {
-    /// Whether it carries IPv4 inside of IPv6, and not the other way round.
-    pub(crate) fn is_over_ipv6(&self) -> bool {
+    /// Whether packets of its kind come in with IPv4 inside of IPv6.
+    pub(crate) fn is_ipv4_in_ipv6(&self) -> bool {
         self.kind.text() == Some("4in6")
+    }
+
+    /// Whether it translates, and has nothing inside of anything.
+    pub(crate) fn is_clat(&self) -> bool {
+        self.kind.text() == Some("464xlat")
     }
 }
 
@@ -53,6 +61,7 @@ enum Named {
     SixToFour,
     SixRd,
     FourInSix,
+    Clat,
 }
 
 impl Converter<'_> {
@@ -64,7 +73,9 @@ impl Converter<'_> {
         let named = named?;
         let local = self.value(&given.local, |text| match text {
             "auto" => Ok(None),
-            text if named == Named::FourInSix => ipv6(text).map(|address| Some(IpAddr::V6(address))),
+            text if matches!(named, Named::FourInSix | Named::Clat) => {
+                ipv6(text).map(|address| Some(IpAddr::V6(address)))
+            }
             text => ipv4(text).map(|address| Some(IpAddr::V4(address))),
         });
         let kind = self.transition_kind(named, given);
@@ -80,22 +91,29 @@ impl Converter<'_> {
     fn transition_kind(&mut self, named: Named, given: &TransitionTable) -> Option<Kind> {
         let to_one = matches!(named, Named::SixInFour | Named::FourInSix);
         let mut fits = true;
-        if to_one {
+        if named == Named::Clat {
+            let help = "the other end is the provider's translator, which `prefix` leads to";
+            fits &= self.not_for(&given.remote, help) & self.not_for(&given.relay, help);
+            fits &= self.not_for(&given.hop_limit, "translated packets have that of the inner ones");
+        } else if to_one {
             fits &= self.not_for(&given.relay, "the other end is `remote`");
         } else {
             let help = "the inner address determines the outer one; packets out of the domain go to `relay`";
             fits &= self.not_for(&given.remote, help);
         }
+        if !matches!(named, Named::SixRd | Named::Clat) {
+            fits &= self.not_for(&given.prefix, "it is for \"6rd\" and \"464xlat\"");
+        }
         if named != Named::SixRd {
-            fits &= self.not_for(&given.prefix, "it is for \"6rd\"");
             fits &= self.not_for(&given.ipv4_mask, "it is for \"6rd\"");
         }
-        if to_one {
+        if named == Named::SixInFour {
             self.require(&given.remote, "the address of the other end");
         }
         let kind = match named {
             Named::SixInFour => Kind::SixInFour { remote: self.value(&given.remote, ipv4)? },
-            Named::FourInSix => Kind::FourInSix { remote: self.value(&given.remote, ipv6)? },
+            Named::FourInSix => Kind::FourInSix { remote: self.optional(&given.remote, ipv6)? },
+            Named::Clat => Kind::Clat { plat: self.optional(&given.prefix, nat64_prefix)? },
             Named::SixToFour => {
                 let relay = self.optional(&given.relay, ipv4);
                 Kind::Automatic(Domain::six_to_four(relay?))
@@ -137,7 +155,8 @@ fn named(text: &str) -> Result<Named, Problem> {
         "6to4" => Ok(Named::SixToFour),
         "6rd" => Ok(Named::SixRd),
         "4in6" => Ok(Named::FourInSix),
-        _ => problem("not a kind of tunnel", r#"write "6in4", "6to4", "6rd" or "4in6""#),
+        "464xlat" => Ok(Named::Clat),
+        _ => problem("not a kind of tunnel", r#"write "6in4", "6to4", "6rd", "4in6" or "464xlat""#),
     }
 }
 

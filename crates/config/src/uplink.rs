@@ -1,11 +1,11 @@
 //! `[[uplink]]`: a way to the Internet.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
 use std::time::Duration;
 
 use router::site::{Delegation, Probing, RouterFrom, Uplink};
-use router::transition::{Kind, Tunnel};
+use router::transition::{CLAT_IPV4, Kind, Tunnel};
 use toml::Spanned;
 use toml::de::DeValue;
 
@@ -50,7 +50,7 @@ section! {
         /// client](gateway.md#ipv4-beside-it), which also sets the router, or one of `addresses`, whose network must
         /// contain the router.
         ipv4_router: String = Otherwise("none");
-        /// `true`: IPv4 packets from the networks leave with the interface's address.
+        /// `true`: IPv4 packets from the networks leave with the interface's address. With a tunnel of 464xlat they always do.
         masquerade: bool = Default("false");
         /// What the line carries, like `{ down = "100Mbit/s", up = "20Mbit/s" }`: queues are kept short, so that a call does
         /// not stutter during a download ([below](gateway.md#uplinkbandwidth-short-queues)).
@@ -83,6 +83,13 @@ impl Value for PrefixRequest {
     }
 }
 
+impl UplinkTable {
+    /// Whether IPv4 of the networks leaves with the interface's address.
+    pub(crate) fn masquerades(&self) -> bool {
+        self.masquerade.is_true() || self.tunnel.get().is_some_and(TransitionTable::is_clat)
+    }
+}
+
 impl Converter<'_> {
     pub(crate) fn uplink(&mut self, given: &UplinkTable) -> Option<(Uplink, Probing)> {
         let interface = self.value(&given.interface, value::interface);
@@ -110,16 +117,17 @@ impl Converter<'_> {
         };
         let interface = interface?;
         let standard = if tunnel.is_some() { RouterFrom::PointToPoint } else { RouterFrom::Advertisements };
+        let is_clat = tunnel.as_ref().is_some_and(|tunnel| matches!(tunnel.kind, Kind::Clat { .. }));
         let uplink = Uplink {
             name: name?.unwrap_or_else(|| interface.clone()),
             interface,
             router: router?.unwrap_or(standard),
-            addresses: addresses?,
+            addresses: if is_clat { vec![IpAddr::V4(CLAT_IPV4).into()] } else { addresses? },
             prefixes: prefixes?,
             delegation: delegation?,
             probes: probes?,
             ipv4_router: ipv4_router?,
-            masquerade: given.masquerade.is_true(),
+            masquerade: given.masquerades(),
             tunnel,
             bandwidth,
         };
@@ -152,8 +160,17 @@ impl Converter<'_> {
         if let Some(prefix) = given.prefixes.list().get(MOST_PREFIXES) {
             refuse(prefix.span(), "prefixes", "too many for a tunnel", "write shorter prefixes, at most 7");
         }
-        if !matches!(tunnel.kind, Kind::FourInSix { .. }) {
+        if !tunnel.kind.is_over_ipv6() {
             return;
+        }
+        if let (Kind::Clat { .. }, Some(first)) = (&tunnel.kind, given.addresses.list().first()) {
+            let help = "leave it out: all IPv4 is 192.0.0.1 before it is translated (RFC 7335)";
+            refuse(first.span(), "addresses", "not with 464xlat", help);
+        }
+        let never = given.masquerade.given().filter(|masquerade| !masquerade.get_ref());
+        if let (Kind::Clat { .. }, Some(never)) = (&tunnel.kind, never) {
+            let help = "leave it out: all IPv4 leaves with one address";
+            refuse(never.span(), "masquerade", "464xlat needs it", help);
         }
         for list in [&given.prefixes, &given.probes] {
             if let Some(first) = list.list().first() {
@@ -179,7 +196,9 @@ fn router(text: &str) -> Result<RouterFrom, Problem> {
 fn delegation(wish: &PrefixRequest) -> Result<Option<Delegation>, Problem> {
     match wish {
         PrefixRequest::Any(any) => Ok(any.then(Delegation::default)),
-        PrefixRequest::Length(length @ 32..=64) => Ok(Some(Delegation { length: Some(*length as u8) })),
+        PrefixRequest::Length(length @ 32..=64) => {
+            Ok(Some(Delegation { length: Some(*length as u8), aftr: false }))
+        }
         PrefixRequest::Length(_) => {
             problem("out of range", "write a length from 32 to 64, or true for whatever the provider gives")
         }

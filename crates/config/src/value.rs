@@ -225,6 +225,18 @@ pub(crate) fn routed_prefix(text: &str) -> Result<Ipv6Net, Problem> {
     ipv6_prefix(text, "write a prefix, like \"2001:db8:100::/56\"")
 }
 
+/// Where a translator finds IPv4 addresses.
+pub(crate) fn nat64_prefix(text: &str) -> Result<Ipv6Net, Problem> {
+    const HELP: &str = "write a prefix of 96 bits, like \"64:ff9b::/96\" or \"2001:db8:0:64::/96\"";
+    let found = ipv6_prefix(text, HELP)?;
+    // Bits 64 to 71 are zero in all of them (RFC 6052 section 2.2).
+    match found.network().octets()[8] {
+        0 if found.prefix_len() == 96 => Ok(found),
+        0 => problem("not a length that can be translated here", HELP),
+        _ => problem("bits 64 to 71 have to be zero (RFC 6052)", HELP),
+    }
+}
+
 /// A number with one of these units, in what each of them stands for.
 pub(crate) fn measure(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     units.iter().find_map(|(unit, worth)| {

@@ -190,7 +190,7 @@ pub struct Wait {
 /// A transition tunnel.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Tunnel {
-    /// `6in4`, `6to4`, `6rd`, `4in6`.
+    /// `6in4`, `6to4`, `6rd`, `4in6`, `464xlat`.
     pub kind: String,
     /// The interface below.
     pub over: String,
@@ -198,15 +198,18 @@ pub struct Tunnel {
     pub local: Option<IpAddr>,
     /// The other end; of 6to4 and 6rd the relay.
     pub remote: Option<IpAddr>,
+    /// Where the provider's translator finds IPv4; of 464xlat alone.
+    #[serde(default)]
+    pub plat_prefix: Option<Ipv6Net>,
     /// The largest inner packet.
     pub mtu: u32,
-    /// Packets that were decapsulated.
+    /// Packets that were decapsulated, or translated.
     pub rx_packets: u64,
-    /// Their bytes, as inner packets.
+    /// Their bytes, as inner packets; of 464xlat as they came.
     pub rx_bytes: u64,
-    /// Packets that were encapsulated.
+    /// Packets that were encapsulated, or translated.
     pub tx_packets: u64,
-    /// Their bytes, as inner packets.
+    /// Their bytes, as inner packets; of 464xlat as they came.
     pub tx_bytes: u64,
     /// Packets that were not carried, by reason.
     pub drops: BTreeMap<String, u64>,

@@ -50,10 +50,13 @@ pub fn lookup(name: &str, kind: Kind) -> Result<Vec<Found>, LookupError> {
     lookup_at(name, kind, &servers(Path::new(FILE)))
 }
 
-/// `servers` are some: who knows none asks itself.
-fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<Found>, LookupError> {
+/// Asks these servers, one after the other: three at the most.
+///
+/// # Errors
+/// If none of them has an answer, or that is that there is nothing.
+pub fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<Found>, LookupError> {
     let mut failed = None;
-    for server in std::iter::repeat_n(servers, ROUNDS).flatten() {
+    for server in std::iter::repeat_n(&servers[..servers.len().min(SERVERS)], ROUNDS).flatten() {
         match ask(name, kind, *server) {
             Ok(Some(Answer::Found(found))) if found.is_empty() => return Err(LookupError::NoRecord(kind)),
             Ok(Some(Answer::Found(found))) => return Ok(found),
@@ -66,7 +69,7 @@ fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<Found
             }
         }
     }
-    Err(failed.expect("there is a server"))
+    Err(failed.unwrap_or_else(|| LookupError::NoAnswer("there is none".to_owned())))
 }
 
 /// Asks one server. None if that is no name.

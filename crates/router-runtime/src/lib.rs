@@ -9,6 +9,7 @@
 //! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
 //! - Nothing is touched that somebody else has set up.
 
+mod aftr;
 mod answers;
 mod autorate;
 mod beside;

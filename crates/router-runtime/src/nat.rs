@@ -94,6 +94,11 @@ pub(crate) fn script(site: &Site, now: &[InKernel]) -> Option<String> {
         // Behind packet scripts, which tell what the kernel hands over to Lua by a mark that has these bits, too.
         chains += &chain("answers", "filter", "prerouting priority mangle + 1");
     }
+    let clats = site.uplinks.iter().filter(|uplink| uplink.is_clat());
+    let clats: BTreeSet<&str> = clats.map(|uplink| uplink.interface.as_str()).collect();
+    if !clats.is_empty() {
+        chains += &chain("segments", "filter", "forward priority mangle");
+    }
     let leaves = format!("postrouting iifname != {{ {outer} }} oifname {{ {} }}", quoted(inner_leave_by));
     let (maps, empty) = if site.maps_ports() { MAPPED } else { ("", "") };
     let mut text = format!("table ip {TABLE} {{\n{maps}{chains}}}\nflush table ip {TABLE}\n{empty}");
@@ -105,6 +110,14 @@ pub(crate) fn script(site: &Site, now: &[InKernel]) -> Option<String> {
         );
     }
     let _ = writeln!(text, "add rule ip {TABLE} {leaves} masquerade");
+    if !clats.is_empty() {
+        // What servers send grows on its way: segments that would be longer then would all be refused at first.
+        let _ = writeln!(
+            text,
+            "add rule ip {TABLE} segments oifname {{ {} }} tcp flags & (syn | rst) == syn tcp option maxseg size set rt mtu",
+            quoted(clats)
+        );
+    }
     for (index, forward) in site.forwards.iter().enumerate() {
         // Writing to a String cannot fail.
         let _ = write_forward(&mut text, site, now, index, forward);

@@ -12,11 +12,13 @@ use router::delegated_prefix;
 use router::firewall::{Packet, WordsError};
 use router::plan::{Plan, plan};
 use router::site::{Site, Uplink};
+use router::transition::Kind;
 use tracing::warn;
 
 use config::{Firewall, RouterConfig};
 use control::{Call, Reply, Request};
 
+use crate::aftr::Aftrs;
 use crate::autorate::Lines;
 use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
 use crate::beside::stubby::{self, Stubby};
@@ -57,6 +59,8 @@ pub(super) struct Router {
     pub(super) uplinks: Vec<uplink::Interface>,
     /// Those of the uplinks that are tunnels.
     pub(super) tunnels: Vec<transition::Interface>,
+    /// The other ends of those that providers name.
+    aftrs: Aftrs,
     /// Between IPv6 and IPv4.
     pub(super) translator: Option<nat64::Interface>,
     pub(super) networks: Vec<network::Interface>,
@@ -134,6 +138,7 @@ impl Router {
             links,
             uplinks: Vec::new(),
             tunnels: Vec::new(),
+            aftrs: Aftrs::new(waker),
             translator: None,
             networks: Vec::new(),
             retired: Retired::default(),
@@ -326,7 +331,7 @@ impl Router {
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
             let interfaces = interfaces.chain(self.port_mapping.deadline()).chain(self.dhcp6.deadline());
-            let interfaces = interfaces.chain(self.lines.deadline());
+            let interfaces = interfaces.chain(self.lines.deadline()).chain(self.aftrs.deadline());
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
@@ -351,6 +356,8 @@ impl Router {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
             self.changed |= self.dhcp6.deadline().is_some_and(|over| now >= over);
+            self.changed |= self.aftrs.take_answers(now);
+            self.changed |= self.aftrs.deadline().is_some_and(|due| now >= due);
             let mut looks = false;
             if self.changed || now >= self.next_look {
                 looks = now >= self.next_look;
@@ -361,6 +368,7 @@ impl Router {
                     self.next_look = now + LOOK;
                 }
                 self.changed = false;
+                self.follow_providers(now);
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.lines.follow(&self.uplinks, &self.links, &self.poller, now));
@@ -393,6 +401,7 @@ impl Router {
         self.plan = plan(&self.site, &states, &formerly, now);
         self.plan.problems.extend(refused);
         self.dhcp6.plan(&self.site, &states, &mut self.plan, now);
+        self.plan.addresses.extend(self.tunnels.iter().filter_map(transition::Interface::own_address));
         let mut problems = self.kernel.apply(&self.site, &self.plan, &self.links, now);
         problems.extend(self.move_tunnel().err());
         for interface in &mut self.uplinks {
@@ -507,6 +516,8 @@ impl Router {
         let interfaces = self.uplinks.iter().flat_map(|interface| interface.problems(now));
         let interfaces = interfaces.chain(self.networks.iter().flat_map(|interface| interface.problems(now)));
         let interfaces = interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::problem));
+        let interfaces =
+            interfaces.chain(self.uplinks.iter().filter_map(|below| self.aftrs.problem(&below.uplink.name)));
         let problems: Vec<_> = problems
             .into_iter()
             .chain(self.plan.problems.iter().map(ToString::to_string))
@@ -579,6 +590,29 @@ impl Router {
             }
         }
         self.set_links(now);
+    }
+
+    /// Tunnels use what providers tell now.
+    fn follow_providers(&mut self, now: Instant) {
+        let secret = random::secret(&self.uuid);
+        let mut changed = false;
+        for tunnel in &mut self.tunnels {
+            let below = self.uplinks.iter().find(|below| below.uplink.interface == tunnel.tunnel.over);
+            let mut provider = below.map(|below| below.provider(secret, now)).unwrap_or_default();
+            if let (Kind::FourInSix { remote: None }, Some(below)) = (&tunnel.tunnel.kind, below) {
+                let (uplink, name) = (&below.uplink.name, below.state.aftr_name());
+                provider.aftr = self.aftrs.address(uplink, name, || below.name_servers(), now);
+            }
+            if tunnel.set_provider(provider) {
+                match self.kernel.follow(tunnel, &self.links, &self.poller) {
+                    Ok(followed) => changed |= followed,
+                    Err(error) => warn!("{error}"),
+                }
+            }
+        }
+        if changed {
+            self.set_links(now);
+        }
     }
 
     /// These tunnels, whose packets may leave otherwise now, look their route up.

@@ -60,6 +60,8 @@ struct Remembered {
     renew: Option<u64>,
     rebind: Option<u64>,
     dns_servers: Vec<Ipv6Addr>,
+    #[serde(default)]
+    aftr: Option<String>,
 }
 
 /// That of leases from when each uplink had the same.
@@ -109,6 +111,7 @@ impl Contents {
             renew: clock.unix(lease.renew),
             rebind: clock.unix(lease.rebind),
             dns_servers: lease.dns_servers.clone(),
+            aftr: lease.aftr.clone(),
         };
         self.leases.insert(uplink.to_owned(), remembered);
     }
@@ -144,7 +147,7 @@ impl Contents {
     }
 
     pub(super) fn lease(&self, uplink: &str, clock: Clock) -> Option<Lease> {
-        let Remembered { iaid, server, prefixes, renew, rebind, dns_servers } =
+        let Remembered { iaid, server, prefixes, renew, rebind, dns_servers, aftr } =
             self.leases.get(uplink)?.clone();
         let prefixes = prefixes.into_iter().map(|(prefix, preferred, valid)| LeasedPrefix {
             prefix,
@@ -152,7 +155,7 @@ impl Contents {
             valid: clock.lifetime(valid),
         });
         let (renew, rebind) = (clock.lifetime(renew), clock.lifetime(rebind));
-        Some(Lease { iaid, server, prefixes: prefixes.collect(), renew, rebind, dns_servers })
+        Some(Lease { iaid, server, prefixes: prefixes.collect(), renew, rebind, dns_servers, aftr })
     }
 }
 

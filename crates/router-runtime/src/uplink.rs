@@ -1,9 +1,10 @@
 //! An uplink at its interface: the sockets for router advertisements, prefix delegation, and probes.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
+use ipnet::IpNet;
 use linux::echo::EchoSocket;
 use linux::event::{Interest, Poller};
 use linux::icmp_tap::{IcmpTap, Messages};
@@ -12,7 +13,7 @@ use router::delegation::{self, Client, Lease, LeasedPrefix, Received};
 use router::lifetime::Lifetime;
 use router::plan::Address;
 use router::site::{Probing, RouterFrom, Uplink};
-use router::transition::Endpoint;
+use router::transition::{Endpoint, Provider, clat_address};
 use router::uplink::{Reachability, UplinkState};
 use tracing::{info, warn};
 use wire::dhcpv6::{ALL_SERVERS, CLIENT_PORT, SERVER_PORT, StatusCode};
@@ -119,6 +120,32 @@ impl Interface {
         }
     }
 
+    /// What its provider tells for a tunnel over it. A CLAT's address is one of a prefix that is routed here, which has the
+    /// fewest neighbors, or else of the link.
+    pub(super) fn provider(&self, secret: [u64; 2], now: Instant) -> Provider {
+        let heard = self.state.heard_prefixes().filter(|known| known.autonomous);
+        let prefixes = self.state.prefixes().map(|routed| (routed.prefix, routed.preferred, routed.valid));
+        let prefixes = prefixes.chain(heard.map(|known| (known.prefix, known.preferred, known.valid)));
+        let fixed = self.uplink.addresses.iter().filter_map(|address| match address.trunc() {
+            IpNet::V6(net) => Some((net, Lifetime::Infinite, Lifetime::Infinite)),
+            IpNet::V4(_) => None,
+        });
+        let usable = prefixes.chain(fixed).filter(|(_, _, valid)| !valid.is_expired(now));
+        let best = usable.min_by_key(|(_, preferred, _)| preferred.is_expired(now));
+        Provider {
+            aftr: None,
+            plat: self.state.nat64_prefixes().find(|prefix| prefix.prefix_len() == 96),
+            clat: best.map(|(prefix, ..)| clat_address(prefix, secret)),
+        }
+    }
+
+    /// The DNS servers of its provider, as sockets reach them.
+    pub(super) fn name_servers(&self) -> Vec<SocketAddr> {
+        let scope = self.open.as_ref().map_or(0, |open| open.index);
+        let at = |server| SocketAddrV6::new(server, 53, 0, scope).into();
+        self.state.dns_servers().into_iter().map(at).collect()
+    }
+
     pub(super) fn probing(&self) -> Probing {
         self.probing
     }
@@ -197,7 +224,8 @@ impl Interface {
                 None => [&[0, 4][..], &self.uuid].concat(),
             };
             let iaid = iaid(&self.uplink.name);
-            let settings = delegation::Settings { duid, iaid, prefix_length_hint: wanted.length };
+            let settings =
+                delegation::Settings { duid, iaid, prefix_length_hint: wanted.length, aftr: wanted.aftr };
             match self.remembered.take() {
                 Some(lease) => Client::resume(settings, lease, now, random()),
                 None => Client::new(settings, now, random()),
@@ -389,6 +417,7 @@ impl Interface {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         }));
         self.log_changes();
         true
@@ -596,6 +625,7 @@ mod tests {
             renew: valid,
             rebind: valid,
             dns_servers: Vec::new(),
+            aftr: None,
         };
         let later = lease(Lifetime::Until(now + Duration::from_secs(60)));
         let waiting = port(true, later.clone(), now);

@@ -139,6 +139,7 @@ mod tests {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         }
     }
 

@@ -127,6 +127,7 @@ mod tests {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         }));
         let mut problems = Vec::new();
         let found = hop_prefix(site, &[&state], Instant::now(), &mut problems);

@@ -19,7 +19,7 @@
 //! | [`hosts`] | addresses and names that hosts ask the gateway for |
 //! | `hop_prefix` | the part of an uplink's prefix that a tunnel hops in |
 //! | [`lifetime`] | how long something is valid |
-//! | [`link_prefix`], `advertised_server` | prefixes and DNS servers of an uplink's own link |
+//! | [`link_prefix`], `advertised` | prefixes, DNS servers and translators of an uplink's own link |
 //! | [`nat64`] | what a translator between IPv6 and IPv4 is, and what it refuses |
 //! | [`pcp`] | port mappings that hosts ask for |
 //! | [`plan`] | the addresses and routes that there should be, and what is on offer |
@@ -31,7 +31,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advertise;
-mod advertised_server;
+mod advertised;
 pub mod autorate;
 pub mod delegated_prefix;
 pub mod delegation;

@@ -477,7 +477,7 @@ mod tests {
 
     #[test]
     fn ipv4_in_ipv6_is_a_way_for_ipv4_and_no_uplink_for_hosts_of_ipv6() {
-        let site = over_tunnel(Kind::FourInSix { remote: Ipv6Addr::LOCALHOST });
+        let site = over_tunnel(Kind::FourInSix { remote: Some(Ipv6Addr::LOCALHOST) });
         let mut states = states(&site);
         states[0].set_link(true, Instant::now());
         assert!(states[0].works() && !states[0].leads_ipv6());
@@ -628,6 +628,7 @@ mod tests {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         };
         states[0].set_lease(Some(old(Lifetime::Until(now))));
         let ended = ("2001:db8:a00:2::/64".to_owned(), false);
@@ -657,6 +658,7 @@ mod tests {
             renew: Lifetime::Infinite,
             rebind: Lifetime::Infinite,
             dns_servers: Vec::new(),
+            aftr: None,
         };
         states[0].set_lease(Some(lease));
         assert_eq!(routed(&states), ["2001:db8:a00:2::/64"]);

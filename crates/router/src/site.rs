@@ -178,16 +178,26 @@ impl Uplink {
         self.tunnel.is_none() || self.carries_ipv4()
     }
 
+    /// Whether its IPv4 is translated on its way (464XLAT).
+    #[must_use]
+    pub fn is_clat(&self) -> bool {
+        self.tunnel.as_ref().is_some_and(|tunnel| matches!(tunnel.kind, Kind::Clat { .. }))
+    }
+
     /// Whether it carries IPv4 and nothing else.
     #[must_use]
     pub fn carries_ipv4(&self) -> bool {
-        self.tunnel.as_ref().is_some_and(|tunnel| matches!(tunnel.kind, Kind::FourInSix { .. }))
+        self.tunnel
+            .as_ref()
+            .is_some_and(|tunnel| matches!(tunnel.kind, Kind::FourInSix { .. } | Kind::Clat { .. }))
     }
 }
 
 /// What to ask a delegating router for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Delegation {
+    /// Whether the name of the provider's AFTR is asked for along with it.
+    pub aftr: bool,
     /// Length of the prefix; the server's choice without one.
     pub length: Option<u8>,
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use ipnet::Ipv6Net;
 use wire::ndp::{AdvertisedOption, Preference, RouterAdvertisement};
 
-use crate::advertised_server::AdvertisedServers;
+use crate::advertised::Advertised;
 use crate::delegation::{Lease, LeasedPrefix};
 use crate::lifetime::Lifetime;
 use crate::link_prefix::{LinkPrefix, LinkPrefixes};
@@ -78,7 +78,9 @@ pub struct UplinkState {
     domain_route: Option<DomainRoute>,
     link_up: bool,
     routers: Vec<Router>,
-    dns_servers: AdvertisedServers,
+    dns_servers: Advertised<Ipv6Addr>,
+    /// Prefixes of translators to IPv4, of any length.
+    nat64: Advertised<Ipv6Net>,
     link_prefixes: LinkPrefixes,
     interface_identifier: Option<u64>,
     static_prefixes: Vec<Ipv6Net>,
@@ -116,7 +118,8 @@ impl UplinkState {
             domain_route: None,
             link_up: false,
             routers: fixed.into_iter().collect(),
-            dns_servers: AdvertisedServers::default(),
+            dns_servers: Advertised::default(),
+            nat64: Advertised::default(),
             link_prefixes: LinkPrefixes::default(),
             interface_identifier: None,
             static_prefixes: uplink.prefixes.clone(),
@@ -150,6 +153,7 @@ impl UplinkState {
             };
         }
         self.dns_servers.doubt(until);
+        self.nat64.doubt(until);
         self.link_prefixes.doubt(until);
     }
 
@@ -175,11 +179,15 @@ impl UplinkState {
         content: &RouterAdvertisement,
         now: Instant,
     ) -> bool {
-        let before = (self.router(), self.dns_servers(), self.link_prefixes.clone());
+        let known = |state: &Self| {
+            let nat64: Vec<_> = state.nat64_prefixes().collect();
+            (state.router(), state.dns_servers(), nat64, state.link_prefixes.clone())
+        };
+        let before = known(self);
         self.expire(now);
         let lifetime = Lifetime::from_seconds(content.router_lifetime.into(), now);
-        let known = self.routers.iter().position(|router| router.address == Some(source));
-        match known {
+        let place = self.routers.iter().position(|router| router.address == Some(source));
+        match place {
             Some(place) if content.router_lifetime == 0 => drop(self.routers.remove(place)),
             Some(place) => {
                 let router = &mut self.routers[place];
@@ -201,11 +209,16 @@ impl UplinkState {
                     }
                 }
                 AdvertisedOption::Prefix(found) => self.link_prefixes.handle(source, found, taken, now),
+                AdvertisedOption::Nat64Prefix { prefix, prefix_length, lifetime } => {
+                    let Ok(prefix) = Ipv6Net::new(*prefix, *prefix_length) else { continue };
+                    let lifetime = Lifetime::from_seconds((*lifetime).into(), now);
+                    self.nat64.handle(source, (prefix.trunc(), lifetime), taken, now);
+                }
                 _ => {}
             }
         }
         self.expire(now);
-        before != (self.router(), self.dns_servers(), self.link_prefixes.clone())
+        before != known(self)
     }
 
     /// Whether one more router can be remembered: of others than the one that is taken, one that has never answered makes room,
@@ -356,14 +369,18 @@ impl UplinkState {
     pub fn deadline(&self) -> Option<Instant> {
         let routers = self.routers.iter().map(|router| router.lifetime);
         let prefixes = self.link_prefixes.iter().map(|known| known.valid);
-        routers.chain(self.dns_servers.lifetimes()).chain(prefixes).filter_map(Lifetime::end).min()
+        let named = self.dns_servers.lifetimes().chain(self.nat64.lifetimes());
+        routers.chain(named).chain(prefixes).filter_map(Lifetime::end).min()
     }
 
     /// Forgets what has ended. Whether there was something.
     pub fn expire(&mut self, now: Instant) -> bool {
         let before = self.routers.len();
         self.routers.retain(|router| !router.lifetime.is_expired(now));
-        self.dns_servers.expire(now) | self.link_prefixes.expire(now) | (before != self.routers.len())
+        self.dns_servers.expire(now)
+            | self.nat64.expire(now)
+            | self.link_prefixes.expire(now)
+            | (before != self.routers.len())
     }
 
     /// The router to take, if the link is up: of those that answer (RFC 4861 section 6.3.6) the most preferred one; of
@@ -424,6 +441,16 @@ impl UplinkState {
         let leased = self.lease.iter().flat_map(|lease| lease.prefixes.iter().copied());
         let leased = leased.filter(|leased| !self.refused.contains(&leased.prefix));
         self.static_prefixes.iter().map(always).chain(leased)
+    }
+
+    /// The name of the provider's AFTR, as it has come by DHCPv6 (RFC 6334).
+    pub fn aftr_name(&self) -> Option<&str> {
+        self.lease.as_ref().and_then(|lease| lease.aftr.as_deref())
+    }
+
+    /// Where the provider translates to IPv4, as the router that is taken has it (RFC 8781).
+    pub fn nat64_prefixes(&self) -> impl Iterator<Item = Ipv6Net> {
+        self.nat64.of(self.chosen_address())
     }
 
     /// DNS servers of this uplink, each once: those of the router that is taken, and leased ones.

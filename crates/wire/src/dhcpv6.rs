@@ -16,10 +16,13 @@ pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
 const HEADER_LEN: usize = 4;
 const OPTION_HEADER_LEN: usize = 4;
+/// Octets of a name of DNS, and of one of its labels (RFC 1035 section 2.3.4).
+const LONGEST_NAME: usize = 255;
+const LONGEST_LABEL: usize = 63;
 /// Characters of a server's words that are kept.
 const LONGEST_REMARK: usize = 200;
 
-/// Codes of options (RFC 8415 section 21, RFC 3646, RFC 8415 section 21.24).
+/// Codes of options (RFC 8415 section 21, RFC 3646, RFC 6334, RFC 8415 section 21.24).
 mod code {
     pub(super) const CLIENT_ID: u16 = 1;
     pub(super) const SERVER_ID: u16 = 2;
@@ -33,6 +36,7 @@ mod code {
     pub(super) const DNS_SERVERS: u16 = 23;
     pub(super) const IA_PD: u16 = 25;
     pub(super) const IA_PREFIX: u16 = 26;
+    pub(super) const AFTR_NAME: u16 = 64;
     pub(super) const SOL_MAX_RT: u16 = 82;
 }
 
@@ -210,6 +214,12 @@ impl<'a> Message<'a> {
         self.option(code::DNS_SERVERS).unwrap_or(&[]).chunks_exact(16).map(|server| ipv6_at(server, 0))
     }
 
+    /// The name of the provider's AFTR (RFC 6334 section 3), without a dot at its end. None where it is not one whole name of
+    /// letters, digits, `-` and `_`.
+    pub fn aftr_name(&self) -> Option<String> {
+        self.option(code::AFTR_NAME).and_then(name)
+    }
+
     /// The IA_NAs, in their order.
     pub fn assignments(&self) -> impl Iterator<Item = Assignment> + use<'a> {
         ias(self.options, code::IA_NA).map(|(option, inner)| {
@@ -343,6 +353,26 @@ fn status_option(options: &[u8]) -> Option<&[u8]> {
         .map(|(_, option)| option)
 }
 
+/// A whole name in the form of RFC 1035 section 3.1, without compression.
+fn name(mut bytes: &[u8]) -> Option<String> {
+    if bytes.len() > LONGEST_NAME {
+        return None;
+    }
+    let mut labels = Vec::new();
+    loop {
+        let (length, rest) = bytes.split_first()?;
+        let (label, rest) = rest.split_at_checked(usize::from(*length))?;
+        bytes = rest;
+        if label.is_empty() {
+            break;
+        }
+        let is_plain = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_');
+        let plain = label.len() <= LONGEST_LABEL && label.iter().all(is_plain);
+        labels.push(plain.then(|| std::str::from_utf8(label)).and_then(Result::ok)?);
+    }
+    (bytes.is_empty() && !labels.is_empty()).then(|| labels.join("."))
+}
+
 /// Whether the bytes are whole options.
 fn check(mut bytes: &[u8]) -> Result<(), ParseError> {
     while !bytes.is_empty() {
@@ -410,10 +440,18 @@ impl Builder {
         self.option(code::RAPID_COMMIT, &[])
     }
 
-    /// Asks for DNS servers, and for the longest time between two Solicits, which every client has to ask for.
-    pub fn option_request(self) -> Self {
-        let wanted = [code::DNS_SERVERS, code::SOL_MAX_RT].map(u16::to_be_bytes);
-        self.option(code::OPTION_REQUEST, wanted.as_flattened())
+    /// Asks for DNS servers, and for the longest time between two Solicits, which every client has to ask for; for the name
+    /// of an AFTR only if that is wanted.
+    pub fn option_request(self, aftr: bool) -> Self {
+        let wanted = [code::DNS_SERVERS, code::SOL_MAX_RT, code::AFTR_NAME].map(u16::to_be_bytes);
+        self.option(code::OPTION_REQUEST, wanted[..if aftr { 3 } else { 2 }].as_flattened())
+    }
+
+    /// The name of an AFTR, of labels of up to 63 octets.
+    pub fn aftr_name(self, name: &str) -> Self {
+        let label = |label: &str| [&[label.len() as u8], label.as_bytes()].concat();
+        let octets: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
+        self.option(code::AFTR_NAME, &octets)
     }
 
     /// DNS servers.

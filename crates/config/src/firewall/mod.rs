@@ -198,8 +198,8 @@ impl Converter<'_> {
         endpoints: Vec<Ipv6Net>,
     ) -> Option<Settings> {
         let mut tunnels = document.uplink.list().iter().filter_map(|uplink| uplink.get_ref().tunnel.get());
-        let over_ipv6 = tunnels.clone().any(TransitionTable::is_over_ipv6);
-        let over_ipv4 = tunnels.any(|tunnel| !tunnel.is_over_ipv6());
+        let over_ipv6 = tunnels.clone().any(TransitionTable::is_ipv4_in_ipv6);
+        let over_ipv4 = tunnels.any(|tunnel| !tunnel.is_ipv4_in_ipv6() && !tunnel.is_clat());
         let refuse = self.value(&table.refuse, value::refuse);
         let special = self.each(&table.accept_special, inner_prefix);
         Some(Settings {

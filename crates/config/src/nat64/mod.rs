@@ -2,7 +2,7 @@
 
 pub(crate) mod table;
 
-use ipnet::{IpNet, Ipv4Net, Ipv6Net};
+use ipnet::{IpNet, Ipv4Net};
 use router::firewall::address::{Address, Family};
 use router::firewall::policy::{Rule, Zone};
 use router::nat64::{DEVICE, LONGEST_POOL, Nat64, SHORTEST_POOL};
@@ -11,7 +11,7 @@ use router::site::Site;
 use crate::converter::Converter;
 use crate::document::Document;
 use crate::report::Finding;
-use crate::value::{Problem, ipv6_prefix, problem};
+use crate::value::{Problem, nat64_prefix, problem};
 
 impl Converter<'_> {
     /// The translator that the file describes, if it does; None where it cannot be.
@@ -20,7 +20,7 @@ impl Converter<'_> {
             return None;
         }
         let Some(table) = document.nat64.given() else { return Some(None) };
-        let prefix = self.value(&table.get_ref().prefix, prefix);
+        let prefix = self.value(&table.get_ref().prefix, nat64_prefix);
         let pool = self.value(&table.get_ref().pool, pool);
         Some(Some(Nat64 { prefix: prefix?, pool: pool? }))
     }
@@ -81,8 +81,7 @@ fn taken(site: &Site) -> Vec<(IpNet, String)> {
 /// The translator's device is as far outside as the first uplink that its packets may leave by.
 pub(crate) fn join_zone(document: &Document, zones: &mut [Zone]) {
     let uplinks = document.uplink.list().iter().map(toml::Spanned::get_ref);
-    let outside =
-        uplinks.filter(|uplink| uplink.masquerade.is_true()).find_map(|uplink| uplink.interface.text());
+    let outside = uplinks.filter(|uplink| uplink.masquerades()).find_map(|uplink| uplink.interface.text());
     let has = |zone: &Zone, name: &str| zone.interfaces.iter().any(|interface| interface == name);
     let Some(outside) = outside.filter(|_| !document.nat64.is_absent()) else { return };
     if zones.iter().all(|zone| !has(zone, DEVICE))
@@ -105,17 +104,6 @@ pub(crate) fn add_embedded(nat64: &Nat64, rules: &mut [Rule]) {
         });
         let embedded: Vec<_> = embedded.collect();
         destination.extend(embedded);
-    }
-}
-
-fn prefix(text: &str) -> Result<Ipv6Net, Problem> {
-    const HELP: &str = "write a prefix of 96 bits, like \"64:ff9b::/96\" or \"2001:db8:0:64::/96\"";
-    let found = ipv6_prefix(text, HELP)?;
-    // Bits 64 to 71 are zero in all of them (RFC 6052 section 2.2).
-    match found.network().octets()[8] {
-        0 if found.prefix_len() == 96 => Ok(found),
-        0 => problem("not a length that can be translated here", HELP),
-        _ => problem("bits 64 to 71 have to be zero (RFC 6052)", HELP),
     }
 }
 

@@ -5,16 +5,78 @@ use router::nat64::UNREACHABLE;
 use super::*;
 
 impl Code<'_> {
+    /// The address that a packet of IPv6 goes to.
+    pub(super) fn destination_to_four(&mut self) {
+        let (from, to) = (V6 + DESTINATION_6, V4 + DESTINATION_4);
+        let destination = self.refused(Refusal::Destination);
+        match self.role {
+            Role::Nat64(_) => self.server_to_four(from, to, destination),
+            Role::Clat(_) => self.own_to_four(from, to, destination),
+        }
+    }
+
+    /// The address that a packet of IPv6 comes from, if it is no error.
+    pub(super) fn source_to_four(&mut self) {
+        let (from, to) = (V6 + SOURCE_6, V4 + SOURCE_4);
+        match self.role {
+            Role::Nat64(settings) => self.host_to_four(settings, from, to, true),
+            Role::Clat(_) => {
+                let source = self.refused(Refusal::Source);
+                self.server_to_four(from, to, source);
+            }
+        }
+    }
+
+    /// The address that a packet of IPv4 goes to.
+    pub(super) fn destination_to_six(&mut self) {
+        let (from, to) = (V4 + DESTINATION_4, V6 + DESTINATION_6);
+        match self.role {
+            Role::Nat64(settings) => self.host_to_six(settings, from, to),
+            Role::Clat(_) => {
+                let destination = self.refused(Refusal::Destination);
+                self.reachable(from, destination);
+                self.server_to_six(from, to);
+            }
+        }
+    }
+
+    /// The address that a packet of IPv4 comes from; of an error of a NAT64, only where it is reachable.
+    pub(super) fn source_to_six(&mut self) {
+        let (from, to) = (V4 + SOURCE_4, V6 + SOURCE_6);
+        let source = self.refused(Refusal::Source);
+        match self.role {
+            Role::Nat64(_) => {
+                self.reachable(from, source);
+                self.server_to_six(from, to);
+            }
+            Role::Clat(_) => self.own_to_six(from, to, source),
+        }
+    }
+
+    /// A register = the first 8 bytes of the prefix, or the 4 behind them, in network byte order.
+    fn prefix(&mut self, register: Register, part: Size) {
+        let at = if part == Double { 0 } else { 8 };
+        match self.role {
+            Role::Nat64(settings) => {
+                let bits = settings.nat64.prefix.network().to_bits();
+                let value = match part {
+                    Double => u64::to_be((bits >> 64) as u64),
+                    _ => u32::to_be((bits >> 32) as u32).into(),
+                };
+                self.code.set_wide(register, value);
+            }
+            Role::Clat(_) => self.code.load(part, register, R7, clat::at::PLAT + at),
+        }
+    }
+
     /// A server's IPv4 address, from where it is embedded.
-    pub(super) fn server_to_four(&mut self, from: i16, to: i16, otherwise: Refusal) {
-        let otherwise = self.refused(otherwise);
-        let (high, low) = self.prefix();
+    pub(super) fn server_to_four(&mut self, from: i16, to: i16, otherwise: Label) {
+        self.code.load(Double, R1, R10, from);
+        self.prefix(R2, Double);
+        self.code.jump_if(R1, NotEqual, R2, otherwise);
+        self.code.load(Word, R1, R10, from + 8);
+        self.prefix(R2, Word);
         let code = &mut self.code;
-        code.load(Double, R1, R10, from);
-        code.set_wide(R2, high);
-        code.jump_if(R1, NotEqual, R2, otherwise);
-        code.load(Word, R1, R10, from + 8);
-        code.set_wide(R2, low.into());
         code.jump_if(R1, NotEqual, R2, otherwise);
         code.load(Word, R1, R10, from + 12);
         code.store(Word, R10, to, R1);
@@ -23,11 +85,10 @@ impl Code<'_> {
 
     /// The prefix and a server's address.
     pub(super) fn server_to_six(&mut self, from: i16, to: i16) {
-        let (high, low) = self.prefix();
+        self.prefix(R1, Double);
+        self.code.store(Double, R10, to, R1);
+        self.prefix(R1, Word);
         let code = &mut self.code;
-        code.set_wide(R1, high);
-        code.store(Double, R10, to, R1);
-        code.set_wide(R1, low.into());
         code.store(Word, R10, to + 8, R1);
         code.load(Word, R1, R10, from);
         code.store(Word, R10, to + 12, R1);
@@ -35,10 +96,14 @@ impl Code<'_> {
 
     /// Goes on at the label where the address there on the stack is none that a translator leads to.
     pub(super) fn reachable(&mut self, place: i16, otherwise: Label) {
+        let pool = match self.role {
+            Role::Nat64(settings) => Some(settings.nat64.pool),
+            Role::Clat(_) => None,
+        };
         let code = &mut self.code;
         code.load(Word, R1, R10, place);
         code.network_order(R1, 32);
-        for net in UNREACHABLE.into_iter().chain([self.settings.nat64.pool]) {
+        for net in UNREACHABLE.into_iter().chain(pool) {
             let bits = 32 - i32::from(net.prefix_len());
             code.copy(R2, R1);
             code.shift_right(R2, bits);
@@ -47,16 +112,15 @@ impl Code<'_> {
     }
 
     /// A host's address of the pool, from that which it has. One that has none gets one, if it `may`.
-    pub(super) fn host_to_four(&mut self, from: i16, to: i16, may: bool) {
-        let pool = self.settings.nat64.pool;
+    pub(super) fn host_to_four(&mut self, settings: &Settings<'_>, from: i16, to: i16, may: bool) {
+        let pool = settings.nat64.pool;
         let (no_host, source) = (self.refused(Refusal::NoHost), self.refused(Refusal::Source));
-        let (high, _) = self.prefix();
         let found = self.code.label();
         if may {
             self.single_host(from, source);
         }
         // R1 = the number of the set: its group, and its place in that.
-        let [one, two] = self.settings.secret.map(|secret| secret | 1);
+        let [one, two] = settings.secret.map(|secret| secret | 1);
         let bits = set_bits(pool).cast_signed();
         let group = (bits / 2).min(4);
         let code = &mut self.code;
@@ -65,11 +129,12 @@ impl Code<'_> {
         if may {
             // No translator behind another one.
             let other = code.label();
-            code.set_wide(R1, high);
-            code.jump_if(R8, NotEqual, R1, other);
-            code.jump(source);
-            code.bind(other);
+            self.prefix(R1, Double);
+            self.code.jump_if(R8, NotEqual, R1, other);
+            self.code.jump(source);
+            self.code.bind(other);
         }
+        let code = &mut self.code;
         code.set_wide(R3, one);
         code.set_wide(R4, two);
         code.copy(R1, R8);
@@ -198,8 +263,8 @@ impl Code<'_> {
     }
 
     /// The host that has this address of the pool, which has been answered now.
-    pub(super) fn host_to_six(&mut self, from: i16, to: i16) {
-        let pool = self.settings.nat64.pool;
+    pub(super) fn host_to_six(&mut self, settings: &Settings<'_>, from: i16, to: i16) {
+        let pool = settings.nat64.pool;
         let (no_host, destination) = (self.refused(Refusal::NoHost), self.refused(Refusal::Destination));
         let heard = self.code.label();
         let code = &mut self.code;

@@ -1,8 +1,8 @@
 //! ICMP errors, and the packets that they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
 //!
-//! One about a packet of a host is the host's, whichever router on this side sends it: that has no address of the pool, and
+//! In NAT64, one about a packet of a host is the host's, whichever router on this side sends it: that has no address of the pool, and
 //! the kernel would put the uplink's in its place. One from a router whose address is private, on the other side, comes from
-//! the address that RFC 7600 has for routers without one.
+//! the address that RFC 7600 has for routers without one; so does one for a CLAT from a router that has IPv6 alone.
 
 use super::*;
 
@@ -29,13 +29,10 @@ impl Code<'_> {
         code.shift_right(R1, 4);
         code.jump_if(R1, NotEqual, 6, refused);
         self.type_to_four();
-        self.host_to_four(QUOTED_V6 + DESTINATION_6, V4 + SOURCE_4, false);
-        self.server_to_four(QUOTED_V6 + SOURCE_6, QUOTED_V4 + SOURCE_4, Refusal::Icmp);
+        self.addresses_to_four(refused);
 
         let code = &mut self.code;
         let [icmp, upper] = std::array::from_fn(|_| code.label());
-        code.load(Word, R1, R10, V4 + SOURCE_4);
-        code.store(Word, R10, QUOTED_V4 + DESTINATION_4, R1);
         code.store_value(Byte, R10, QUOTED_V4, 0x45);
         code.load(Half, R1, R10, QUOTED_V6);
         code.network_order(R1, 16);
@@ -77,7 +74,7 @@ impl Code<'_> {
         self.write(0, V4, IPV4);
         self.write(IPV4.into(), ICMP4, 8 + QUOTED_4);
         self.correct(IPV4, 2, 0);
-        self.hand_over(0);
+        self.hand_over(TO_FOUR);
     }
 
     pub(super) fn error_to_six(&mut self) {
@@ -89,25 +86,12 @@ impl Code<'_> {
         self.read((IPV4 + 8).into(), QUOTED_V4, IPV4);
         self.read((2 * IPV4 + 8).into(), QUOTED_REST_4, 8);
         let code = &mut self.code;
-        let [source, icmp, upper] = std::array::from_fn(|_| code.label());
+        let [icmp, upper] = std::array::from_fn(|_| code.label());
         code.load(Byte, R1, R10, QUOTED_V4);
         code.jump_if(R1, NotEqual, 0x45, refused);
         code.load(Half, R1, R10, QUOTED_V4 + 6);
         code.jump_if(R1, AnyBit, i32::from(0x1fff_u16.to_be()), refused);
-        // It came back to who sent it.
-        code.load(Word, R1, R10, QUOTED_V4 + SOURCE_4);
-        code.load(Word, R2, R10, V4 + DESTINATION_4);
-        code.jump_if_32(R1, NotEqual, R2, refused);
-        self.server_to_six(QUOTED_V4 + DESTINATION_4, QUOTED_V6 + DESTINATION_6);
-        self.copy_words(V6 + DESTINATION_6, QUOTED_V6 + SOURCE_6, 4);
-        let private = self.code.label();
-        self.reachable(V4 + SOURCE_4, private);
-        self.code.jump(source);
-        self.code.bind(private);
-        let none = u32::from_ne_bytes(NO_ADDRESS).cast_signed();
-        self.code.store_value(Word, R10, V4 + SOURCE_4, none);
-        self.code.bind(source);
-        self.server_to_six(V4 + SOURCE_4, V6 + SOURCE_6);
+        self.addresses_to_six(refused);
 
         let code = &mut self.code;
         code.store_value(Word, R10, QUOTED_V6, 0);
@@ -143,7 +127,65 @@ impl Code<'_> {
         self.write(0, V6, IPV6);
         self.write(IPV6.into(), ICMP6, 8 + QUOTED_6);
         self.correct(IPV6, 2, 0);
-        self.hand_over(16);
+        self.hand_over(TO_SIX);
+    }
+
+    /// Whom an error comes from, and the addresses of what it quotes. Whom it goes to is known.
+    fn addresses_to_four(&mut self, refused: Label) {
+        let (quoted_source, quoted_destination) = (QUOTED_V6 + SOURCE_6, QUOTED_V6 + DESTINATION_6);
+        match self.role {
+            Role::Nat64(settings) => {
+                self.host_to_four(settings, quoted_destination, V4 + SOURCE_4, false);
+                self.server_to_four(quoted_source, QUOTED_V4 + SOURCE_4, refused);
+                self.copy_words(V4 + SOURCE_4, QUOTED_V4 + DESTINATION_4, 1);
+            }
+            Role::Clat(_) => {
+                self.own_to_four(quoted_source, QUOTED_V4 + SOURCE_4, refused);
+                self.server_to_four(quoted_destination, QUOTED_V4 + DESTINATION_4, refused);
+                let [known, unknown] = std::array::from_fn(|_| self.code.label());
+                self.server_to_four(V6 + SOURCE_6, V4 + SOURCE_4, unknown);
+                self.code.jump(known);
+                self.code.bind(unknown);
+                self.unknown_source();
+                self.code.bind(known);
+            }
+        }
+    }
+
+    /// The same of one that is of IPv4 still. It has come back to who sent what it quotes.
+    fn addresses_to_six(&mut self, refused: Label) {
+        let (quoted_source, quoted_destination) = (QUOTED_V4 + SOURCE_4, QUOTED_V4 + DESTINATION_4);
+        let (back, to) = match self.role {
+            Role::Nat64(_) => (quoted_source, V4 + DESTINATION_4),
+            Role::Clat(_) => (quoted_destination, V4 + SOURCE_4),
+        };
+        let code = &mut self.code;
+        code.load(Word, R1, R10, back);
+        code.load(Word, R2, R10, to);
+        code.jump_if_32(R1, NotEqual, R2, refused);
+        match self.role {
+            Role::Nat64(_) => {
+                self.server_to_six(quoted_destination, QUOTED_V6 + DESTINATION_6);
+                self.copy_words(V6 + DESTINATION_6, QUOTED_V6 + SOURCE_6, 4);
+                let [known, private] = std::array::from_fn(|_| self.code.label());
+                self.reachable(V4 + SOURCE_4, private);
+                self.code.jump(known);
+                self.code.bind(private);
+                self.unknown_source();
+                self.code.bind(known);
+                self.server_to_six(V4 + SOURCE_4, V6 + SOURCE_6);
+            }
+            Role::Clat(_) => {
+                self.source_to_six();
+                self.server_to_six(quoted_source, QUOTED_V6 + SOURCE_6);
+                self.copy_words(V6 + SOURCE_6, QUOTED_V6 + DESTINATION_6, 4);
+            }
+        }
+    }
+
+    fn unknown_source(&mut self) {
+        let none = u32::from_ne_bytes(NO_ADDRESS).cast_signed();
+        self.code.store_value(Word, R10, V4 + SOURCE_4, none);
     }
 
     /// The message's header, but for its checksum's change.

@@ -7,8 +7,8 @@ impl Code<'_> {
         let (malformed, headers, icmp) =
             (self.refused(Refusal::Malformed), self.refused(Refusal::Headers), self.refused(Refusal::Icmp));
         self.begin();
+        self.own_end();
         self.read(0, V4, IPV4);
-        let source = self.refused(Refusal::Source);
         let [errors, upper, sized, done] = std::array::from_fn(|_| self.code.label());
         let code = &mut self.code;
         code.load(Byte, R1, R10, V4);
@@ -37,7 +37,7 @@ impl Code<'_> {
         code.store(Word, R10, PROTOCOL, R1);
         code.store_value(Word, R10, UPPER, IPV4.into());
         self.leave_udp_gso();
-        self.host_to_six(V4 + DESTINATION_4, V6 + DESTINATION_6);
+        self.destination_to_six();
         let code = &mut self.code;
         code.load(Word, R1, R10, PROTOCOL);
         code.jump_if(R1, NotEqual, ICMP, upper);
@@ -49,8 +49,7 @@ impl Code<'_> {
         code.jump_if(R1, Equal, 0, upper);
         code.jump_if(R1, NotEqual, 8, errors);
         code.bind(upper);
-        self.reachable(V4 + SOURCE_4, source);
-        self.server_to_six(V4 + SOURCE_4, V6 + SOURCE_6);
+        self.source_to_six();
         self.ipv6_header(0);
         self.upper_of_four(sized);
 
@@ -69,7 +68,7 @@ impl Code<'_> {
         self.write(0, V6, IPV6);
         self.correct_upper(IPV6);
         self.code.bind(done);
-        self.hand_over(16);
+        self.hand_over(TO_SIX);
 
         self.code.bind(errors);
         self.error_to_six();

@@ -15,6 +15,7 @@
 //! that nobody answers; those of other networks keep theirs, but for the one in 16 that shares his group by chance.
 
 mod addresses;
+mod clat;
 mod errors;
 mod four_to_six;
 mod six_to_four;
@@ -30,7 +31,9 @@ use wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6};
 use wire::protocol;
 
 use crate::refusals::Refusals;
-use crate::snippet::Snippets as _;
+use crate::snippet::{LINK_HEADER, Snippets as _};
+
+pub use clat::{Clat, clat, clat_end, steering};
 
 use Condition::{AnyBit, Equal, Greater, GreaterOrEqual, Less, NotEqual};
 use Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
@@ -54,6 +57,9 @@ const VALUE: usize = at::LOCK as usize + 8;
 const COUNTERS: usize = 32;
 const HOSTS: u32 = 1;
 const REFUSALS: u32 = 2;
+/// Where in an entry of counters those of each direction begin.
+const TO_FOUR: i16 = 0;
+const TO_SIX: i16 = 16;
 /// Types of echo replies and requests in the one version and the other (RFC 7915 sections 4.2 and 5.2).
 const ECHO_TO_SIX: [(i32, i32); 2] = [(0, 129), (8, 128)];
 const ECHO_TO_FOUR: [(i32, i32); 2] = [(129, 0), (128, 8)];
@@ -65,7 +71,7 @@ const KEPT: i32 = 60;
 /// What the program shares with others.
 #[derive(Debug)]
 pub struct Tables<M> {
-    /// Sets of hosts.
+    /// Sets of hosts; of a CLAT, its own end, as [`clat_end`] has it.
     pub hosts: M,
     /// What crossed, and behind it what was refused: see [`counts`].
     pub counters: M,
@@ -77,14 +83,17 @@ impl<M> Tables<M> {
     /// # Errors
     /// Those of `create`.
     pub fn create<E>(pool: Ipv4Net, create: impl Fn(MapShape) -> Result<M, E>) -> Result<Self, E> {
+        Self::with_hosts((VALUE, 1 << set_bits(pool)), create)
+    }
+
+    /// With so many entries of so many bytes in the table of hosts.
+    fn with_hosts<E>(
+        (value, entries): (usize, u32),
+        create: impl Fn(MapShape) -> Result<M, E>,
+    ) -> Result<Self, E> {
         let counters = REFUSALS + Refusal::ALL.len() as u32;
         Ok(Tables {
-            hosts: create(MapShape {
-                kind: MapKind::Array,
-                key: 4,
-                value: VALUE,
-                entries: 1 << set_bits(pool),
-            })?,
+            hosts: create(MapShape { kind: MapKind::Array, key: 4, value, entries })?,
             counters: create(MapShape {
                 kind: MapKind::PerCpuArray,
                 key: 4,
@@ -92,6 +101,12 @@ impl<M> Tables<M> {
                 entries: counters,
             })?,
         })
+    }
+}
+
+impl<M: AsRawFd> Tables<M> {
+    fn descriptors(&self) -> Tables<RawFd> {
+        Tables { hosts: self.hosts.as_raw_fd(), counters: self.counters.as_raw_fd() }
     }
 }
 
@@ -195,8 +210,12 @@ const UDP: i32 = protocol::UDP as i32;
 
 /// The program where packets leave by the translator's device.
 pub fn translator(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Assembler {
-    let tables = &Tables { hosts: tables.hosts.as_raw_fd(), counters: tables.counters.as_raw_fd() };
-    let mut code = Code::new(settings, tables);
+    let tables = &tables.descriptors();
+    both_ways(Code::new(Role::Nat64(settings), settings.device, tables))
+}
+
+/// The program, in either role.
+fn both_ways(mut code: Code<'_>) -> Assembler {
     let (six, four) = (code.code.label(), code.code.label());
     code.code.copy(R6, R1);
     code.code.load(Word, R1, R6, context::PROTOCOL);
@@ -211,10 +230,22 @@ pub fn translator(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Ass
     code.finish()
 }
 
-/// In all of it R6 is the context; R7 the set of the host, once that is known.
+/// At which end of a translated path the program is: on one side are hosts, whose addresses it gives, on the other servers,
+/// whose addresses of IPv4 are the end of a prefix.
+#[derive(Clone, Copy)]
+enum Role<'a> {
+    /// Hosts of IPv6 reach servers of IPv4.
+    Nat64(&'a Settings<'a>),
+    /// This machine, which is 192.0.0.1, reaches servers of IPv4 as a host of IPv6 does.
+    Clat(&'a Clat),
+}
+
+/// In all of it R6 is the context; R7 the set of the host, once that is known, or the CLAT's end.
 struct Code<'a> {
     code: Assembler,
-    settings: &'a Settings<'a>,
+    role: Role<'a>,
+    /// The device, and bytes of its link header.
+    device: u32,
     tables: &'a Tables<RawFd>,
     link: i32,
     /// To the device, and so to us.
@@ -223,12 +254,11 @@ struct Code<'a> {
 }
 
 impl<'a> Code<'a> {
-    fn new(settings: &'a Settings<'a>, tables: &'a Tables<RawFd>) -> Self {
+    fn new(role: Role<'a>, (device, link): (u32, u8), tables: &'a Tables<RawFd>) -> Self {
         let mut code = Assembler::default();
         let leave = code.label();
         let refusals = Refusals::new(&mut code);
-        let link = settings.device.1.into();
-        Code { code, settings, tables, link, leave, refusals }
+        Code { code, role, device, tables, link: link.into(), leave, refusals }
     }
 
     fn refused(&self, refusal: Refusal) -> Label {
@@ -243,11 +273,6 @@ impl<'a> Code<'a> {
         code.bind(*leave);
         code.exit_with(verdict::NEXT);
         self.code
-    }
-
-    fn prefix(&self) -> (u64, u32) {
-        let bits = self.settings.nat64.prefix.network().to_bits();
-        (u64::to_be((bits >> 64) as u64), u32::to_be((bits >> 32) as u32))
     }
 
     /// Reads a part of the packet, from its header on, to the stack.
@@ -373,7 +398,8 @@ impl<'a> Code<'a> {
         code.store(Half, R10, header + 10, R1);
     }
 
-    /// Ends: counts the packet, and gives it to the host as one that came in by the device.
+    /// Ends: counts the packet, and gives it to the host as one that came in by the device; one of a CLAT that is of IPv6 now
+    /// to the provider.
     fn hand_over(&mut self, direction: i16) {
         let code = &mut self.code;
         code.store_value(Word, R10, NUMBER, 0);
@@ -385,8 +411,13 @@ impl<'a> Code<'a> {
             code.count(direction + offset);
         }
         code.bind(uncounted);
-        code.set(R1, self.settings.device.0.cast_signed());
-        code.redirect_into_host();
+        match self.role {
+            Role::Clat(clat) if direction == TO_SIX => self.send_to_provider(clat),
+            _ => {
+                code.set(R1, self.device.cast_signed());
+                code.redirect_into_host();
+            }
+        }
     }
 
     /// Takes the mark off that told how long a message is.

@@ -9,6 +9,7 @@ impl Code<'_> {
         let (malformed, headers, icmp) =
             (self.refused(Refusal::Malformed), self.refused(Refusal::Headers), self.refused(Refusal::Icmp));
         self.begin();
+        self.own_end();
         self.read(0, V6, IPV6);
         let [errors, whole, sized, upper, done] = std::array::from_fn(|_| self.code.label());
         let code = &mut self.code;
@@ -41,7 +42,7 @@ impl Code<'_> {
         code.jump_if(R8, Equal, ICMP, icmp);
         code.store(Word, R10, PROTOCOL, R8);
         self.leave_udp_gso();
-        self.server_to_four(V6 + DESTINATION_6, V4 + DESTINATION_4, Refusal::Destination);
+        self.destination_to_four();
 
         // Errors have addresses of their own.
         let code = &mut self.code;
@@ -53,7 +54,7 @@ impl Code<'_> {
         self.code.load(Byte, R1, R10, ICMP6);
         self.code.jump_if(R1, Less, 128, errors);
         self.code.bind(upper);
-        self.host_to_four(V6 + SOURCE_6, V4 + SOURCE_4, true);
+        self.source_to_four();
         self.ipv4_header(0);
         self.upper_of_six(sized);
 
@@ -67,7 +68,7 @@ impl Code<'_> {
         self.code.bind(done);
         self.write(0, V4, IPV4);
         self.correct_upper(IPV4);
-        self.hand_over(0);
+        self.hand_over(TO_FOUR);
 
         self.code.bind(errors);
         self.error_to_four();

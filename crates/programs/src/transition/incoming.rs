@@ -59,7 +59,7 @@ impl Code<'_> {
     }
 
     /// A packet of IPv6 that is the tunnel's.
-    pub(super) fn in_six(&mut self, remote: Ipv6Addr) {
+    pub(super) fn in_six(&mut self) {
         let link = i32::from(self.settings.over.1);
         self.begin_incoming(ETHERTYPE_IPV6);
         self.read(link, OUTER, IPV6.into(), self.leave);
@@ -75,9 +75,9 @@ impl Code<'_> {
             code.jump_if(R1, NotEqual, R2, leave);
         }
         self.length_of_outer(OUTER + 4, IPV6.into());
-        for (part, bits) in [(0, remote.to_bits() >> 64), (8, remote.to_bits())] {
+        for part in [0, 8] {
             self.code.load(Double, R1, R10, OUTER + SOURCE + part);
-            self.code.set_wide(R2, (bits as u64).to_be());
+            self.code.load(Double, R2, R7, at::REMOTE + part);
             self.code.jump_if(R1, NotEqual, R2, stranger);
         }
         self.read(link + i32::from(IPV6), INNER, IPV4.into(), malformed);

@@ -6,8 +6,8 @@
 //! without options, and gives the inner packet to the device, as if it had come in there. All else goes on as if the
 //! program were not there: fragments to the kernel, which puts them together and gives them to our socket.
 //!
-//! What does not change while the tunnel is there is in the code; this end's address and the prefixes that come of it are
-//! in a table.
+//! What does not change while the tunnel is there is in the code; this end's address and the prefixes that come of it, and the
+//! other end of IPv4 in IPv6, are in a table.
 
 mod incoming;
 mod outgoing;
@@ -43,8 +43,10 @@ mod at {
     pub(super) const PREFIXES: i16 = 20;
     /// Where packets to the only other end go next, [`next_hop`]; zeros: the kernel looks for the way.
     pub(super) const NEXT_HOP: i16 = 24;
+    /// The other end of IPv4 in IPv6, in network byte order.
+    pub(super) const REMOTE: i16 = 48;
     /// Prefixes of this side: mask and leading 64 bits, as numbers.
-    pub(super) const OWN: i16 = 48;
+    pub(super) const OWN: i16 = 64;
 }
 const VALUE: usize = at::OWN as usize + OWN * 16;
 
@@ -101,6 +103,9 @@ pub fn end_value(end: Option<&Endpoint>, neighbor: Option<IpAddr>) -> [u8; VALUE
         match end.local {
             IpAddr::V4(local) => value[..4].copy_from_slice(&local.octets()),
             IpAddr::V6(local) => value[..16].copy_from_slice(&local.octets()),
+        }
+        if let Kind::FourInSix { remote: Some(remote) } = end.kind {
+            value[at::REMOTE as usize..][..16].copy_from_slice(&remote.octets());
         }
         let prefixes = end.local_prefixes.len().min(OWN) as u32;
         value[16..20].copy_from_slice(&1u32.to_ne_bytes());
@@ -182,7 +187,8 @@ pub fn incoming(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Assem
     match settings.kind {
         Kind::SixInFour { remote } => code.in_four(Some(*remote), None),
         Kind::Automatic(domain) => code.in_four(None, Some(domain)),
-        Kind::FourInSix { remote } => code.in_six(*remote),
+        Kind::FourInSix { .. } => code.in_six(),
+        Kind::Clat { .. } => unreachable!("its programs are those of `nat64`"),
     }
     code.finish()
 }
@@ -194,7 +200,8 @@ pub fn outgoing(settings: &Settings<'_>, tables: &Tables<impl AsRawFd>) -> Assem
     match settings.kind {
         Kind::SixInFour { remote } => code.out_four(Some(*remote), None),
         Kind::Automatic(domain) => code.out_four(None, Some(domain)),
-        Kind::FourInSix { remote } => code.out_six(*remote),
+        Kind::FourInSix { .. } => code.out_six(),
+        Kind::Clat { .. } => unreachable!("its programs are those of `nat64`"),
     }
     code.finish()
 }

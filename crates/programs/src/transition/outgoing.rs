@@ -62,7 +62,7 @@ impl Code<'_> {
         self.send_out(IPV4.into(), ENCAP_IPV4);
     }
 
-    pub(super) fn out_six(&mut self, remote: Ipv6Addr) {
+    pub(super) fn out_six(&mut self) {
         self.begin_outgoing(ETHERTYPE_IPV4, IPV4.into());
         let malformed = self.refused(Refusal::Malformed);
         let code = &mut self.code;
@@ -88,10 +88,10 @@ impl Code<'_> {
         code.store(Half, R10, OUTER + 4, R1);
         code.store_value(Byte, R10, OUTER + 6, PROTOCOL_IPV4.into());
         code.store_value(Byte, R10, OUTER + 7, self.settings.hop_limit.into());
-        for (part, bits) in [(0, remote.to_bits() >> 64), (8, remote.to_bits())] {
+        for part in [0, 8] {
             code.load(Double, R1, R7, at::LOCAL + part);
             code.store(Double, R10, OUTER + SOURCE + part, R1);
-            code.set_wide(R1, (bits as u64).to_be());
+            code.load(Double, R1, R7, at::REMOTE + part);
             code.store(Double, R10, OUTER + DESTINATION + part, R1);
         }
         self.send_out(IPV6.into(), ENCAP_IPV6);

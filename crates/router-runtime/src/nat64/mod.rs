@@ -189,7 +189,7 @@ impl Interface {
 }
 
 /// Gives UDP over IPv4 the checksum that it may be without there.
-fn add_checksum(packet: &mut [u8]) {
+pub(super) fn add_checksum(packet: &mut [u8]) {
     let Ok(parsed) = wire::ipv4::Packet::parse(packet) else { return };
     let (header, length) = (parsed.header().len(), parsed.payload().len() as u16);
     let is_udp = parsed.protocol() == protocol::UDP && !parsed.is_fragment();

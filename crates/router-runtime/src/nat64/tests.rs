@@ -1,5 +1,7 @@
 //! The program beside packets that are made for both versions: each has to become the other.
 
+mod clat;
+
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use linux::bpf::verdict;

@@ -1,11 +1,13 @@
-//! A transition tunnel of an uplink: its device, the programs that carry packets in the kernel ([`programs::transition`]), and the
-//! socket for those that they leave.
+//! A transition tunnel of an uplink: its device, the programs that carry packets in the kernel ([`programs::transition`]; of a
+//! CLAT [`programs::nat64::clat`]), and the socket for those that they leave.
 //!
 //! Invariants:
 //! - The device, the programs and the sockets go with the process, also when it crashes.
 //! - A packet that the programs leave is judged by the same rules (`router::transition`).
-//! - The outer address is that of the interface below, from one change of it to the next.
+//! - The outer address is that of the interface below, from one change of it to the next; a CLAT's is one of its own, which the
+//!   plan gives that interface.
 
+mod leftover;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -20,19 +22,22 @@ use linux::bpf::{Program, ProgramKind};
 use linux::event::{Interest, Poller};
 use linux::icmp_tap::{IcmpTap, Messages};
 use linux::netlink::{Address, Link, Netlink};
-use linux::raw::RawSocket;
 use linux::tun::{self, Offloads, Queue, VNET_HEADER};
 use linux::undo::Journal;
+use router::lifetime::Lifetime;
+use router::plan;
 use router::site::Uplink;
-use router::transition::{Endpoint, ErrorReport, Kind, PROTOCOL_IPV4, PathMtu, Refusal, Tunnel};
+use router::transition::{Endpoint, ErrorReport, Kind, PathMtu, Provider, Refusal, Tunnel};
 use tracing::{info, warn};
 use wire::segment::Segmenter;
 use wire::virtio_net;
 
 use super::link::BATCH;
 use super::random::random;
+use leftover::Leftover;
+use programs::nat64::{self, Clat};
 use programs::transition::{Counts, Settings, incoming, outgoing};
-use tables::{Tables, kernel_decapsulates};
+use tables::{Tables, Traffic, kernel_decapsulates};
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
@@ -47,7 +52,9 @@ const MOST_ERRORS: u32 = 100;
 pub(super) struct Interface {
     uplink: String,
     interface: String,
+    /// As it is configured, and what the provider tells beside that.
     pub(super) tunnel: Tunnel,
+    provider: Provider,
     prefixes: Vec<Ipv6Net>,
     /// Addresses of ours in the tunnel, to answer from.
     addresses: Vec<IpAddr>,
@@ -77,24 +84,16 @@ struct Over {
     link: Link,
     incoming: Attachment,
     _outgoing: Attachment,
-    socket: RawSocket,
+    leftover: Leftover,
     errors: IcmpTap,
 }
 
 impl Over {
     fn leave(&self, poller: &Poller) {
         // What is closed leaves the set by itself.
-        let _ = poller.remove(&self.socket);
+        self.leftover.leave(poller);
         let _ = poller.remove(&self.errors);
     }
-}
-
-/// What has crossed a tunnel, and what has not.
-#[derive(Clone, Debug)]
-pub(super) struct Traffic {
-    pub(super) rx: (u64, u64),
-    pub(super) tx: (u64, u64),
-    pub(super) refused: Vec<(&'static str, u64)>,
 }
 
 impl Interface {
@@ -117,12 +116,13 @@ impl Interface {
             uplink: uplink.name.clone(),
             interface: uplink.interface.clone(),
             tunnel: tunnel.clone(),
+            provider: Provider::default(),
             prefixes: uplink.prefixes.clone(),
             addresses: uplink.addresses.iter().map(IpNet::addr).collect(),
             index: device.index,
             queue,
             token: first,
-            tables: Tables::new()?,
+            tables: Tables::new(&tunnel.kind)?,
             over: None,
             end: None,
             neighbor: None,
@@ -155,6 +155,22 @@ impl Interface {
         self.end.is_some() && self.over.as_ref().is_some_and(|over| over.link.running)
     }
 
+    /// The provider tells this now. Whether it is something else than before: then the tunnel is to [follow](Self::follow).
+    pub(super) fn set_provider(&mut self, provider: Provider) -> bool {
+        std::mem::replace(&mut self.provider, provider) != provider
+    }
+
+    /// The address that a CLAT has at the interface below. Nothing that begins here comes from it.
+    pub(super) fn own_address(&self) -> Option<plan::Address> {
+        let (Kind::Clat { .. }, Some(end)) = (&self.tunnel.kind, &self.end) else { return None };
+        Some(plan::Address {
+            interface: self.tunnel.over.clone(),
+            address: IpNet::from(end.local),
+            preferred: Lifetime::Expired,
+            valid: Lifetime::Infinite,
+        })
+    }
+
     /// Interfaces or addresses may have changed: the tunnel follows. Whether it is another now.
     ///
     /// # Errors
@@ -184,7 +200,12 @@ impl Interface {
         let end = match link {
             Some(link) => {
                 let before = self.end.as_ref().map(|end| end.local);
-                end_at(&self.tunnel, &self.prefixes, &netlink.addresses(link.index)?, before)
+                end_at(
+                    &self.tunnel.with(&self.provider),
+                    &self.prefixes,
+                    &netlink.addresses(link.index)?,
+                    before,
+                )
             }
             None => None,
         };
@@ -197,7 +218,7 @@ impl Interface {
             self.path_mtu.forget();
             match &end {
                 Some(end) => info!("uplink {}: tunnel from {}", self.uplink, end.local),
-                None => warn!("uplink {}: {} has no address for the tunnel", self.uplink, self.tunnel.over),
+                None => warn!("uplink {}: the tunnel has no end: {}", self.uplink, self.without_end()),
             }
         }
         self.set_mtu(netlink)?;
@@ -217,9 +238,9 @@ impl Interface {
     /// The neighbor that packets to the only other end are given to. None where there are many ends, where the kernel would
     /// not send them by the interface below, and where the neighbor is not known yet or any more.
     fn find_neighbor(&self, end: Option<&Endpoint>, netlink: &mut Netlink) -> Option<IpAddr> {
-        let (Kind::SixInFour { .. } | Kind::FourInSix { .. }) = self.tunnel.kind else { return None };
-        let (over, remote) = (self.over.as_ref()?.link.index, self.tunnel.kind.remote()?);
-        let hop = netlink.route_by(over, end?.local, remote).ok()??;
+        let (over, end) = (self.over.as_ref()?.link.index, end?);
+        let remote = end.kind.next_hop_towards()?;
+        let hop = netlink.route_by(over, end.local, remote).ok()??;
         if hop.local || hop.index != over {
             return None;
         }
@@ -233,31 +254,36 @@ impl Interface {
     }
 
     fn attach(&self, link: &Link, journal: &mut Journal, poller: &Poller) -> linux::Result<Over> {
-        let settings = Settings {
-            kind: &self.tunnel.kind,
-            hop_limit: self.tunnel.hop_limit,
-            over: (link.index, if link.mac.is_some() { ETHERNET } else { 0 }),
-            device: (self.index, 0),
-            decapsulates: kernel_decapsulates()?,
-        };
+        let over = (link.index, if link.mac.is_some() { ETHERNET } else { 0 });
+        let device = (self.index, 0);
         let load = |code| Program::load(ProgramKind::SchedCls, &code);
-        let incoming = load(incoming(&settings, &self.tables.0))?;
-        let outgoing = load(outgoing(&settings, &self.tables.0))?;
-        let socket = if self.tunnel.kind.is_over_ipv6() {
-            RawSocket::ipv6(PROTOCOL_IPV4, &link.name)?
-        } else {
-            RawSocket::ipv4(wire::protocol::IPV6, &link.name)?
+        let (incoming, outgoing) = match &self.tables {
+            Tables::Tunnel(tables) => {
+                let settings = Settings {
+                    kind: &self.tunnel.kind,
+                    hop_limit: self.tunnel.hop_limit,
+                    over,
+                    device,
+                    decapsulates: kernel_decapsulates()?,
+                };
+                (load(incoming(&settings, tables))?, load(outgoing(&settings, tables))?)
+            }
+            Tables::Clat(tables) => {
+                let settings = Clat { device, over };
+                (load(nat64::steering(&settings, tables))?, load(nat64::clat(&settings, tables))?)
+            }
         };
-        poller.add(&socket, self.token + 1, Interest::Readable)?;
+        let leftover = Leftover::open(&self.tunnel.kind, self.index, link)?;
+        leftover.join(poller, self.token + 1)?;
         let messages =
             if self.tunnel.kind.is_over_ipv6() { Messages::Icmpv6Errors } else { Messages::Icmpv4Errors };
-        let errors = IcmpTap::open(link.index, settings.over.1, messages)?;
+        let errors = IcmpTap::open(link.index, over.1, messages)?;
         poller.add(&errors, self.token + 2, Interest::Readable)?;
         Ok(Over {
             link: link.clone(),
             incoming: journal.attach(&incoming, link.index, Direction::Ingress)?,
             _outgoing: attach_to_own_device(&outgoing, self.index, Direction::Egress)?,
-            socket,
+            leftover,
             errors,
         })
     }
@@ -287,11 +313,7 @@ impl Interface {
         };
         let needed = kind.min_mtu() + kind.overhead();
         if self.end.is_none() {
-            let version = if kind.is_over_ipv6() { "IPv6" } else { "IPv4" };
-            return Some(format!(
-                "uplink {uplink}: {over} has no address of {version} that {} can use",
-                kind.name()
-            ));
+            return Some(format!("uplink {uplink}: {}", self.without_end()));
         }
         (below.link.mtu < needed).then(|| {
             format!(
@@ -301,19 +323,27 @@ impl Interface {
         })
     }
 
+    /// Why there is no end of it here.
+    fn without_end(&self) -> String {
+        let Tunnel { kind, over, .. } = self.tunnel.with(&self.provider);
+        if matches!(kind, Kind::Clat { plat: None }) {
+            return format!(
+                "no router at {over} names a prefix of 96 bits for NAT64 (RFC 8781): write the provider's as `prefix`"
+            );
+        }
+        if matches!(kind, Kind::FourInSix { remote: None }) {
+            return format!(
+                "no AFTR is known: DHCPv6 at {over} has brought no name, or it has no address yet"
+            );
+        }
+        let version = if kind.is_over_ipv6() { "IPv6" } else { "IPv4" };
+        let what = if kind.plat().is_some() { "prefix" } else { "address" };
+        format!("{over} has no {what} of {version} that {} can use", kind.name())
+    }
+
     /// What has crossed, in the kernel and by way of us.
     pub(super) fn traffic(&self) -> Traffic {
-        let counts = self.tables.counts();
-        let refused = Refusal::ALL.into_iter().map(|refusal| {
-            let number = refusal as usize;
-            (refusal.name(), counts.refused[number] + self.slow_path.refused[number])
-        });
-        let slow = &self.slow_path;
-        Traffic {
-            rx: (counts.rx_packets + slow.rx_packets, counts.rx_bytes + slow.rx_bytes),
-            tx: (counts.tx_packets + slow.tx_packets, counts.tx_bytes + slow.tx_bytes),
-            refused: refused.collect(),
-        }
+        self.tables.traffic(&self.slow_path)
     }
 
     /// Whether the descriptor of this number is one of the tunnel's.
@@ -359,10 +389,21 @@ impl Interface {
             self.slow_path.refused[Refusal::Malformed as usize] += 1;
             return true;
         }
+        let socket = match &over.leftover {
+            Leftover::Tunnel(socket) => socket,
+            // It gets what it lacked, and leaves by the device once more.
+            Leftover::Clat(device) => {
+                crate::nat64::add_checksum(packet);
+                if let Err(error) = device.send(packet) {
+                    warn!("uplink {}: {error}", self.uplink);
+                }
+                return true;
+            }
+        };
         let mut outer = Vec::new();
         match end.encapsulate(packet, random() as u16, &mut outer) {
             Ok(()) => {
-                match over.socket.send(&outer) {
+                match socket.send(&outer) {
                     Ok(true) => {
                         self.slow_path.tx_packets += 1;
                         self.slow_path.tx_bytes += packet.len() as u64;
@@ -379,8 +420,8 @@ impl Interface {
 
     /// A packet that the program did not take: it came in fragments, or with options. Whether there was one.
     fn decapsulate_next(&mut self) -> bool {
-        let Some(over) = &self.over else { return false };
-        let Ok(Some(length)) = over.socket.recv(&mut self.buffer) else { return false };
+        let Some(Over { leftover: Leftover::Tunnel(socket), .. }) = &self.over else { return false };
+        let Ok(Some(length)) = socket.recv(&mut self.buffer) else { return false };
         let Some(end) = &self.end else { return true };
         match end.decapsulate(&self.buffer[..length]) {
             Ok(Some(inner)) => {
@@ -408,9 +449,7 @@ impl Interface {
             return true;
         };
         // Where there are many other ends, each packet that is too large is answered by itself.
-        if let (Some((_, mtu)), Kind::SixInFour { .. } | Kind::FourInSix { .. }) =
-            (path_mtu, &self.tunnel.kind)
-        {
+        if let (Some((_, mtu)), true) = (path_mtu, end.kind.next_hop_towards().is_some()) {
             self.path_mtu.learn(mtu, Instant::now());
             self.learned = true;
         }
@@ -485,6 +524,9 @@ fn end_at(
     before: Option<IpAddr>,
 ) -> Option<Endpoint> {
     let end = |local| Endpoint::new(tunnel, local, prefixes);
+    if let Kind::Clat { .. } = tunnel.kind {
+        return tunnel.local.and_then(end);
+    }
     // What it had stays as long as it is there, whatever else comes.
     let kept = before.filter(|before| found.iter().any(|found| found.address.addr() == *before));
     if let Some(local) = tunnel.local.or(kept) {

@@ -16,7 +16,7 @@ const LINK: usize = 14;
 /// The programs of one end, as they would be with Ethernet on both sides.
 struct Scene {
     end: Endpoint,
-    tables: Tables,
+    tables: programs::transition::Tables<linux::bpf::Map>,
     incoming: Program,
     outgoing: Program,
 }
@@ -25,8 +25,8 @@ impl Scene {
     fn new(kind: Kind, local: IpAddr, prefixes: &[Ipv6Net], decapsulates: bool) -> Self {
         let tunnel = Tunnel { kind, over: "lo".into(), local: None, mtu: None, hop_limit: 63 };
         let end = Endpoint::new(&tunnel, local, prefixes).unwrap();
-        let tables = Tables::new().unwrap();
-        tables.set_end(Some(&end), None).unwrap();
+        let tables = programs::transition::Tables::create(linux::bpf::Map::of).unwrap();
+        tables.end.set(&[0; 4], &programs::transition::end_value(Some(&end), None)).unwrap();
         let settings = Settings {
             kind: &tunnel.kind,
             hop_limit: 63,
@@ -35,9 +35,12 @@ impl Scene {
             decapsulates,
         };
         let load = |code| Program::load(ProgramKind::SchedCls, &code).unwrap();
-        let (incoming, outgoing) =
-            (load(incoming(&settings, &tables.0)), load(outgoing(&settings, &tables.0)));
+        let (incoming, outgoing) = (load(incoming(&settings, &tables)), load(outgoing(&settings, &tables)));
         Scene { end, tables, incoming, outgoing }
+    }
+
+    fn counts(&self) -> Counts {
+        programs::transition::counts(|number| self.tables.counters.sum(&number.to_ne_bytes()).unwrap())
     }
 
     /// What the program did: the verdict, the packet, and what it counted.
@@ -45,9 +48,9 @@ impl Scene {
         let mut frame = vec![0; LINK];
         frame[12..].copy_from_slice(&ethertype.to_be_bytes());
         frame.extend(packet);
-        let before = self.tables.counts();
+        let before = self.counts();
         let (verdict, out) = program.test_run(&frame).unwrap();
-        let after = self.tables.counts();
+        let after = self.counts();
         let counted = Counts {
             rx_packets: after.rx_packets - before.rx_packets,
             rx_bytes: after.rx_bytes - before.rx_bytes,
@@ -122,7 +125,7 @@ fn kinds() -> Vec<(Kind, IpAddr, Vec<Ipv6Net>)> {
         (six_to_four(Some("192.88.99.1")), address("198.51.100.7"), Vec::new()),
         (six_rd.clone(), address("10.100.100.1"), Vec::new()),
         (six_rd, address("10.0.0.1"), Vec::new()),
-        (Kind::FourInSix { remote: address("2001:db8::2") }, address("2001:db8::1"), Vec::new()),
+        (Kind::FourInSix { remote: Some(address("2001:db8::2")) }, address("2001:db8::1"), Vec::new()),
     ]
 }
 
@@ -321,7 +324,7 @@ fn each_agrees(decapsulates: bool, cases: u32) {
         incoming.unwrap_or_else(|error| panic!("in, {kind:?}: {error}"));
         let outgoing = runner().run(&inner(&scene.end), |packet| scene.agrees_on_outgoing(&packet));
         outgoing.unwrap_or_else(|error| panic!("out, {kind:?}: {error}"));
-        let counts = scene.tables.counts();
+        let counts = scene.counts();
         assert!(counts.rx_packets > 0 && counts.tx_packets > 0, "{kind:?}: nothing has crossed: {counts:?}");
     }
 }

@@ -4,7 +4,7 @@ use std::net::Ipv6Addr;
 use std::time::{Duration, Instant};
 
 use ipnet::Ipv6Net;
-use wire::dhcpv6::{DelegatedPrefix, Delegation};
+use wire::dhcpv6::{DelegatedPrefix, Delegation, Message};
 
 use crate::lifetime::Lifetime;
 
@@ -36,6 +36,8 @@ pub struct Lease {
     pub rebind: Lifetime,
     /// DNS servers that came with it.
     pub dns_servers: Vec<Ipv6Addr>,
+    /// The name of the provider's AFTR that came with it.
+    pub aftr: Option<String>,
 }
 
 /// A prefix that is this router's for a while.
@@ -55,7 +57,7 @@ impl Lease {
     pub(super) fn new(
         server: &[u8],
         delegation: &Delegation,
-        dns_servers: Vec<Ipv6Addr>,
+        message: &Message<'_>,
         before: Option<&Lease>,
         now: Instant,
     ) -> Self {
@@ -91,7 +93,8 @@ impl Lease {
             prefixes,
             renew,
             rebind: Lifetime::from_seconds(t2, now).max(renew),
-            dns_servers,
+            dns_servers: message.dns_servers().collect(),
+            aftr: message.aftr_name(),
         }
     }
 

@@ -34,6 +34,8 @@ pub struct Settings {
     pub iaid: u32,
     /// Length of the prefix to ask for (RFC 8168), 128 at most. The server may give another one.
     pub prefix_length_hint: Option<u8>,
+    /// Whether the name of an AFTR is asked for, too (RFC 6334).
+    pub aftr: bool,
 }
 
 /// A requesting router on one uplink.
@@ -249,7 +251,7 @@ impl Client {
         now: Instant,
     ) -> Received {
         let before = self.lease.take();
-        let lease = Lease::new(server, delegation, message.dns_servers().collect(), before.as_ref(), now);
+        let lease = Lease::new(server, delegation, message, before.as_ref(), now);
         let changed = before.as_ref() != Some(&lease);
         self.lease = Some(lease);
         self.state = State::Bound;
@@ -311,7 +313,7 @@ impl Settings {
         let mut builder = Builder::new(exchange.message, exchange.transaction)
             .client_id(&self.duid)
             .elapsed_time(hundredths)
-            .option_request();
+            .option_request(self.aftr);
         if matches!(exchange.message, MessageType::Request | MessageType::Renew) {
             builder = builder.server_id(&exchange.target.server);
         }

@@ -93,7 +93,7 @@ struct Scene {
 }
 
 fn settings() -> Settings {
-    Settings { duid: DUID.to_vec(), iaid: IAID, prefix_length_hint: Some(56) }
+    Settings { duid: DUID.to_vec(), iaid: IAID, prefix_length_hint: Some(56), aftr: false }
 }
 
 impl Scene {

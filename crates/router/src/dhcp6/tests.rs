@@ -77,7 +77,7 @@ impl Scene {
         had: &[DelegatedPrefix],
     ) -> Option<(MessageType, Delegation)> {
         let duid = [0, 4, router];
-        let mut message = Builder::new(kind, [1, 2, 3]).client_id(&duid).option_request();
+        let mut message = Builder::new(kind, [1, 2, 3]).client_id(&duid).option_request(false);
         if matches!(kind, MessageType::Request | MessageType::Renew | MessageType::Release) {
             message = message.server_id(&[0, 4, 1, 2]);
         }
@@ -229,8 +229,10 @@ fn what_is_given_back_is_free_and_what_is_not_ours_is_not_answered() {
     // From elsewhere, or without a name.
     assert!(scene.handle(&message(MessageType::Solicit, None), at("2001:db8::9")).is_none());
     assert!(scene.handle(&Builder::new(MessageType::Solicit, [0; 3]).finish(), router).is_none());
-    let settings = scene
-        .handle(&Builder::new(MessageType::InformationRequest, [0; 3]).option_request().finish(), router);
+    let settings = scene.handle(
+        &Builder::new(MessageType::InformationRequest, [0; 3]).option_request(false).finish(),
+        router,
+    );
     assert!(Message::parse(&settings.unwrap()).unwrap().dns_servers().next().is_some());
     assert!(scene.server.leases().is_empty());
 }
@@ -273,7 +275,7 @@ fn hosts_of_the_configuration_have_their_address_and_others_none() {
 #[test]
 fn a_requesting_router_is_served_through_a_day_of_renumbering() {
     let mut scene = Scene::new("2001:db8:100::/56");
-    let asks = Asks { duid: vec![0, 4, 7], iaid: 3, prefix_length_hint: Some(60) };
+    let asks = Asks { duid: vec![0, 4, 7], iaid: 3, prefix_length_hint: Some(60), aftr: false };
     let mut router = Requesting::new(asks, scene.now, 1);
     let end = scene.now + Duration::from_secs(86_400);
     let mut random = 1u64;

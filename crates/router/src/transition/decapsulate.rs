@@ -78,7 +78,7 @@ impl Endpoint {
             (Kind::Automatic(domain), IpAddr::V4(source)) => {
                 self.check_domain(domain, source, whole_ipv6(inner)?)?;
             }
-            (Kind::FourInSix { remote }, IpAddr::V6(source)) => {
+            (Kind::FourInSix { remote: Some(remote) }, IpAddr::V6(source)) => {
                 if source != *remote {
                     return Err(Refusal::Stranger);
                 }

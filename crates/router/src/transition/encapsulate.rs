@@ -15,7 +15,9 @@ impl Endpoint {
     pub fn encapsulate(&self, inner: &[u8], identification: u16, out: &mut Vec<u8>) -> Result<(), Refusal> {
         out.clear();
         match (&self.kind, self.local) {
-            (Kind::FourInSix { remote }, IpAddr::V6(local)) => self.in_six(inner, local, *remote, out),
+            (Kind::FourInSix { remote: Some(remote) }, IpAddr::V6(local)) => {
+                self.in_six(inner, local, *remote, out)
+            }
             (kind, IpAddr::V4(local)) => self.in_four(inner, kind, local, identification, out),
             (_, IpAddr::V6(_)) => Err(Refusal::NoWay),
         }
@@ -36,7 +38,7 @@ impl Endpoint {
         let destination = match kind {
             Kind::SixInFour { remote } => *remote,
             Kind::Automatic(domain) => self.next_end(domain, packet.source(), packet.destination(), local)?,
-            Kind::FourInSix { .. } => return Err(Refusal::NoWay),
+            Kind::FourInSix { .. } | Kind::Clat { .. } => return Err(Refusal::NoWay),
         };
         let header = ipv4::Header {
             type_of_service: packet.traffic_class(),

@@ -145,10 +145,23 @@ impl Endpoint {
         let (header, inner) = quoted.split_first_chunk::<{ ipv6::HEADER_LEN }>()?;
         let address =
             |at: usize| Ipv6Addr::from_bits(u128::from_be_bytes(std::array::from_fn(|i| header[at + i])));
-        let Kind::FourInSix { remote } = self.kind else { return None };
-        if header[0] >> 4 != 6 || header[6] != PROTOCOL_IPV4 || (address(8), address(24)) != (local, remote) {
+        if header[0] >> 4 != 6 || address(8) != local {
             return None;
         }
+        let remote = match self.kind {
+            Kind::FourInSix { remote: Some(remote) }
+                if header[6] == PROTOCOL_IPV4 && address(24) == remote =>
+            {
+                remote
+            }
+            // The program translates the error itself. What is narrow behind the provider's translator is so for one destination.
+            Kind::Clat { plat: Some(plat) }
+                if plat.contains(&address(24)) && !plat.contains(&packet.source()) =>
+            {
+                return Some(ErrorReport { path_mtu: cause.path_mtu(address(24).into()), answer: None });
+            }
+            _ => return None,
+        };
         Some(ErrorReport { path_mtu: cause.path_mtu(remote.into()), answer: answer_ipv4(inner, cause, from) })
     }
 }

@@ -1,4 +1,6 @@
-//! Transition tunnels: IPv6 in IPv4 (6in4, RFC 4213; 6to4, RFC 3056; 6rd, RFC 5969) and IPv4 in IPv6 (RFC 2473).
+//! Transition tunnels: IPv6 in IPv4 (6in4, RFC 4213; 6to4, RFC 3056; 6rd, RFC 5969) and IPv4 in IPv6 (RFC 2473). A CLAT
+//! (RFC 6877) is configured as one of them, though it translates and adds no header: its programs are those of NAT64, and
+//! of its packets here are only errors.
 //!
 //! Here is what a tunnel makes of a packet in either direction, byte for byte, and what it refuses. The program runs the
 //! same in the kernel, as eBPF, and compares the two in its tests; what the kernel cannot take (fragments, options) comes
@@ -11,6 +13,7 @@
 //! | `decapsulate` | a packet that came out of it |
 //! | `icmp_error` | errors about outer packets, passed on to whom the inner packet was from |
 //! | `path_mtu` | what the path to the other end takes |
+//! | `provider` | what a provider tells of its end |
 //!
 //! Invariants, in both directions:
 //! - A packet whose inner and outer addresses do not go together is refused (RFC 3964 section 5, RFC 5969 section 12,
@@ -22,6 +25,7 @@ mod domain;
 mod encapsulate;
 mod icmp_error;
 mod path_mtu;
+mod provider;
 #[cfg(test)]
 mod tests;
 
@@ -34,6 +38,7 @@ pub use domain::{Domain, DomainRoute};
 pub use encapsulate::PROTOCOL_IPV4;
 pub use icmp_error::ErrorReport;
 pub use path_mtu::PathMtu;
+pub use provider::{Provider, clat_address};
 
 /// The least MTU of a link with IPv6 (RFC 8200 section 5).
 pub const LEAST_MTU: u32 = 1_280;
@@ -65,10 +70,18 @@ pub enum Kind {
     Automatic(Domain),
     /// IPv4 in IPv6, to one other end (RFC 2473).
     FourInSix {
-        /// The other end.
-        remote: Ipv6Addr,
+        /// The other end; without one, the AFTR that the provider names (DS-Lite).
+        remote: Option<Ipv6Addr>,
+    },
+    /// IPv4 as IPv6, to a translator of the provider (464XLAT, RFC 6877).
+    Clat {
+        /// Where that translator finds IPv4 addresses, a /96; without one, what the provider tells.
+        plat: Option<Ipv6Net>,
     },
 }
+
+/// What packets of a CLAT come from before they are translated (RFC 7335).
+pub const CLAT_IPV4: Ipv4Addr = Ipv4Addr::new(192, 0, 0, 1);
 
 impl Kind {
     /// As the configuration calls it.
@@ -79,15 +92,18 @@ impl Kind {
             Kind::Automatic(domain) if domain.is_6to4() => "6to4",
             Kind::Automatic(_) => "6rd",
             Kind::FourInSix { .. } => "4in6",
+            Kind::Clat { .. } => "464xlat",
         }
     }
 
-    /// Bytes of an outer header.
+    /// By how many bytes a packet grows at most: an outer header; of a CLAT, what a header of IPv6 and that of a fragment
+    /// have more than one of IPv4.
     #[must_use]
     pub fn overhead(&self) -> u32 {
         match self {
             Kind::SixInFour { .. } | Kind::Automatic(_) => 20,
             Kind::FourInSix { .. } => 40,
+            Kind::Clat { .. } => 28,
         }
     }
 
@@ -100,7 +116,7 @@ impl Kind {
     /// Whether the outer packets are those of IPv6.
     #[must_use]
     pub fn is_over_ipv6(&self) -> bool {
-        matches!(self, Kind::FourInSix { .. })
+        matches!(self, Kind::FourInSix { .. } | Kind::Clat { .. })
     }
 
     /// The other end, where there is one.
@@ -109,7 +125,27 @@ impl Kind {
         match self {
             Kind::SixInFour { remote } => Some(IpAddr::V4(*remote)),
             Kind::Automatic(domain) => domain.relay.map(IpAddr::V4),
-            Kind::FourInSix { remote } => Some(IpAddr::V6(*remote)),
+            Kind::FourInSix { remote } => remote.map(IpAddr::V6),
+            Kind::Clat { .. } => None,
+        }
+    }
+
+    /// Whether it has one next hop: that to the only other end, or to the prefix of the provider's translator.
+    #[must_use]
+    pub fn next_hop_towards(&self) -> Option<IpAddr> {
+        match self {
+            Kind::SixInFour { .. } | Kind::FourInSix { .. } => self.remote(),
+            Kind::Automatic(_) => None,
+            Kind::Clat { plat } => plat.map(|plat| IpAddr::V6(plat.network())),
+        }
+    }
+
+    /// Where a CLAT's other end finds IPv4 addresses.
+    #[must_use]
+    pub fn plat(&self) -> Option<Ipv6Net> {
+        match self {
+            Kind::Clat { plat } => *plat,
+            _ => None,
         }
     }
 }
@@ -133,7 +169,8 @@ impl Endpoint {
     pub fn new(tunnel: &Tunnel, local: IpAddr, prefixes: &[Ipv6Net]) -> Option<Self> {
         let mut local_prefixes = prefixes.to_vec();
         match (&tunnel.kind, local) {
-            (Kind::SixInFour { .. }, IpAddr::V4(_)) | (Kind::FourInSix { .. }, IpAddr::V6(_)) => {}
+            (Kind::SixInFour { .. }, IpAddr::V4(_))
+            | (Kind::FourInSix { remote: Some(_) } | Kind::Clat { plat: Some(_) }, IpAddr::V6(_)) => {}
             (Kind::Automatic(domain), IpAddr::V4(local)) => local_prefixes.push(domain.delegated(local)?),
             _ => return None,
         }

@@ -213,7 +213,7 @@ fn customers_of_6rd_reach_each_other_and_the_internet_through_the_relay() {
 
 #[test]
 fn ipv4_crosses_ipv6_also_behind_an_encapsulation_limit() {
-    let kind = |remote| Kind::FourInSix { remote: address(remote) };
+    let kind = |remote| Kind::FourInSix { remote: Some(address(remote)) };
     let (here, there) =
         (end(kind("2001:db8::2"), "2001:db8::1", &[]), end(kind("2001:db8::1"), "2001:db8::2", &[]));
     let inner = ipv4_packet("192.0.0.2", "203.0.113.1", protocol::UDP, &[1, 2, 3]);
@@ -332,7 +332,7 @@ fn errors_about_what_is_not_ours_are_nothing() {
 
 #[test]
 fn too_big_outside_is_fragmentation_needed_inside_where_ipv4_is_carried() {
-    let here = end(Kind::FourInSix { remote: address("2001:db8::2") }, "2001:db8::1", &[]);
+    let here = end(Kind::FourInSix { remote: Some(address("2001:db8::2")) }, "2001:db8::1", &[]);
     let inner = ipv4_packet("192.0.0.2", "203.0.113.1", protocol::UDP, &[7; 1000]);
     let outer = carried(&here, &inner).unwrap();
     let mut out = [0; wire::icmp_error::MAX_LEN];
@@ -362,7 +362,7 @@ proptest! {
         first in prop::sample::select(vec![0x45u8, 0x46, 0x60]),
     ) {
         if let Some(byte) = bytes.first_mut() { *byte = first; }
-        let kind = Kind::FourInSix { remote: Ipv6Addr::LOCALHOST };
+        let kind = Kind::FourInSix { remote: Some(Ipv6Addr::LOCALHOST) };
         for end in [broker().0, six_to_four("192.0.2.1", None), six_rd("10.0.0.1"), end(kind, "::2", &[])] {
             let _ = end.decapsulate(&bytes);
             let _ = end.accept(Outer { source: address("192.0.2.1"), ecn: Ecn::Ce }, &bytes);

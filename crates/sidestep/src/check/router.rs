@@ -85,9 +85,16 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
     writeln!(text, "Uplink    {}: to the Internet through {router} at {}", uplink.name, uplink.interface)?;
     if let Some(tunnel) = &uplink.tunnel {
         let kind = tunnel.kind.name();
-        let local = tunnel.local.map_or(format!("the address of {}", tunnel.over), |local| local.to_string());
+        let standard = match tunnel.kind {
+            Kind::Clat { .. } => "an address of its own".to_owned(),
+            _ => format!("the address of {}", tunnel.over),
+        };
+        let local = tunnel.local.map_or(standard, |local| local.to_string());
         let remote = match (&tunnel.kind, tunnel.kind.remote()) {
             (Kind::Automatic(_), Some(relay)) => format!("; packets beyond its domain go to {relay}"),
+            (Kind::Clat { plat: Some(plat) }, _) => format!(" to {plat}"),
+            (Kind::Clat { plat: None }, _) => " to the prefix that routers advertise".to_owned(),
+            (Kind::FourInSix { remote: None }, _) => " to the AFTR that DHCPv6 names".to_owned(),
             (_, Some(remote)) => format!(" to {remote}"),
             (_, None) => "; it reaches nothing beyond its domain".to_owned(),
         };

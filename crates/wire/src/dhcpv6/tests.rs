@@ -87,11 +87,40 @@ fn addresses_and_prefixes_of_one_message_are_read_apart() {
     assert_eq!(message.assignments().collect::<Vec<_>>(), [assignment, refused]);
     assert_eq!(message.delegations().collect::<Vec<_>>(), [delegation]);
     assert!(!message.requests_dns_servers());
-    let bytes = Builder::new(MessageType::InformationRequest, [0; 3]).option_request().finish();
+    let bytes = Builder::new(MessageType::InformationRequest, [0; 3]).option_request(false).finish();
     assert!(Message::parse(&bytes).unwrap().requests_dns_servers());
 }
 
+#[test]
+fn a_name_of_an_aftr_is_one_whole_name() {
+    let read = |contents: &[u8]| {
+        let bytes = Builder::new(MessageType::Reply, [0; 3]).option(code::AFTR_NAME, contents).finish();
+        Message::parse(&bytes).unwrap().aftr_name()
+    };
+    assert_eq!(read(b"\x04aftr\x07example\0").as_deref(), Some("aftr.example"));
+    for wrong in [&b""[..], b"\0", b"\x04aftr", b"\x09aftr\0", b"\x04aftr\0\0", b"\x04a\x1bft\0", b"\xc0\x0c"]
+    {
+        assert_eq!(read(wrong), None, "{wrong:?}");
+    }
+    assert_eq!(read(&[&[64][..], &[b'a'; 64], &[0]].concat()), None);
+    let long = [&[63][..], &[b'a'; 63]].concat().repeat(4);
+    assert_eq!(read(&[&long[..], &[0]].concat()), None, "257 octets");
+}
+
 proptest! {
+    #[test]
+    fn a_name_of_an_aftr_is_read_as_it_was_written(name in "[a-z0-9_-]{1,20}(\\.[a-zA-Z0-9]{1,20}){0,5}") {
+        let bytes = Builder::new(MessageType::Reply, [0; 3]).aftr_name(&name).finish();
+        prop_assert_eq!(Message::parse(&bytes).unwrap().aftr_name(), Some(name));
+    }
+
+    #[test]
+    fn any_name_of_an_aftr_is_read_or_left_out(contents in proptest::collection::vec(any::<u8>(), 0..300)) {
+        let bytes = Builder::new(MessageType::Reply, [0; 3]).option(code::AFTR_NAME, &contents).finish();
+        let name = Message::parse(&bytes).unwrap().aftr_name();
+        prop_assert!(name.is_none_or(|name| name.len() < contents.len()));
+    }
+
     #[test]
     fn any_bytes_are_read_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200), kind in 0..12u8) {
         let mut bytes = bytes;
@@ -101,7 +130,7 @@ proptest! {
         if let Ok(message) = Message::parse(&bytes) {
             let _ = (message.client_id(), message.preference(), message.status(), message.dns_servers().count());
             let _ = (message.delegation(0), message.remark(0), message.longest_solicit_interval());
-            let _ = (message.delegations().count(), message.assignments().count());
+            let _ = (message.delegations().count(), message.assignments().count(), message.aftr_name());
         }
     }
 

@@ -4,6 +4,7 @@ mod attacks;
 mod bandwidth;
 mod dhcp6;
 mod dns_over_tls;
+mod dslite;
 pub(crate) mod flow_offload;
 mod flows;
 mod follows;

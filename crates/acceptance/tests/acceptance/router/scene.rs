@@ -128,6 +128,11 @@ impl RouterScene {
 
     /// Starts the first provider's servers, which delegate from this /40.
     pub(crate) fn start_provider(&mut self, pool: &str) {
+        self.start_provider_with(pool, "");
+    }
+
+    /// The same with more options of DHCPv6, each after a comma.
+    pub(crate) fn start_provider_with(&mut self, pool: &str, options: &str) {
         self.stop_provider();
         let radvd = "interface isp0 { AdvSendAdvert on; MinRtrAdvInterval 3; MaxRtrAdvInterval 4; AdvDefaultLifetime 30;\n\
                      AdvRASrcAddress { fe80::1; }; prefix 2001:db8:0:1::/64 { }; RDNSS 2001:db8:ffff::53 { }; };\n\
@@ -141,7 +146,7 @@ impl RouterScene {
                 "lease-database": {{ "type": "memfile", "persist": false }},
                 "preferred-lifetime": 40, "valid-lifetime": 60, "renew-timer": 5, "rebind-timer": 10,
                 "server-id": {{ "type": "EN", "enterprise-id": 32473, "identifier": "0102", "persist": false }},
-                "option-data": [ {{ "name": "dns-servers", "data": "2001:db8:ffff::54" }} ],
+                "option-data": [ {{ "name": "dns-servers", "data": "2001:db8:ffff::54" }}{options} ],
                 "subnet6": [ {{ "subnet": "2001:db8:0:1::/64", "interface": "isp0",
                   "pd-pools": [ {{ "prefix": "{pool}", "prefix-len": 40, "delegated-len": 56 }} ] }} ] }} }}"#
             ),

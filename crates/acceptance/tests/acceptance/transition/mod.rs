@@ -1,5 +1,6 @@
 //! Transition tunnels between gateways, over a network that knows no IPv6.
 
+mod clat;
 mod nat64;
 mod scene;
 mod strangers;

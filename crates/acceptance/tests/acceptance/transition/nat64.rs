@@ -35,10 +35,15 @@ fn nat64(scene: &TransitionScene) -> Value {
 
 /// What iperf3 measures between the host and the server.
 fn measured(scene: &TransitionScene, words: &[&str]) -> Value {
+    measured_at(scene, SERVER, words)
+}
+
+/// The same, where the server is known by another address.
+pub(super) fn measured_at(scene: &TransitionScene, address: &str, words: &[&str]) -> Value {
     let mut server = scene.node("far").command("iperf3").expect("the namespace");
     let server = Process::start(server.args(["-s", "-1"]), &scene.path("server.log")).expect("iperf3");
     wait_until("a server", || scene.run("far", &["ss", "-Htln"]).contains(":5201"));
-    let text = scene.run("host", &[&["iperf3", "-J", "-c", SERVER, "-t", "1"], words].concat());
+    let text = scene.run("host", &[&["iperf3", "-J", "-c", address, "-t", "1"], words].concat());
     server.kill();
     // Warnings are behind it.
     let report = serde_json::Deserializer::from_str(&text).into_iter().next();
