@@ -346,7 +346,7 @@ fn without_an_address_nothing_leaves_and_nothing_is_taken() {
     }
     let (kind, local, prefixes) = kinds().remove(0);
     let scene = Scene::new(kind, local, &prefixes, true);
-    scene.tables.set_end(None, None).unwrap();
+    scene.tables.end.set(&[0; 4], &programs::transition::end_value(None, None)).unwrap();
     let packet = [&[0x60, 0, 0, 0, 0, 0, 59, 64][..], &[0x20; 32]].concat();
     let (result, _, counted) = scene.run(&scene.outgoing, 0x86dd, &packet);
     assert_eq!((result, counted.refused[Refusal::NoWay as usize]), (verdict::DROP, 1));
