@@ -22,6 +22,7 @@ mod kernel;
 mod link;
 mod nat;
 mod nat64;
+mod needs;
 mod neighbors;
 mod network;
 mod offload;
@@ -40,6 +41,7 @@ mod uplink;
 
 pub use error::Error;
 pub use handle::{RouterHandle, RouterThread};
-pub use router::{TunnelBeside, refuse};
+pub use needs::refuse;
+pub use router::TunnelBeside;
 pub use standalone::{confine, run, start_hook};
 pub use unconfirmed::{AWAITS, Unconfirmed, taken_back};

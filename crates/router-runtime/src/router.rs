@@ -1,37 +1,38 @@
 //! The router's own thread: events of the kernel and of interfaces, what is planned, and commands.
 
+mod calls;
+mod configuration;
+mod devices;
+
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use ipnet::{IpNet, Ipv6Net};
+use ipnet::Ipv6Net;
 use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
 use router::delegated_prefix;
-use router::firewall::{Packet, WordsError};
 use router::plan::{Plan, plan};
-use router::site::{Site, Uplink};
+use router::site::Site;
 use router::transition::Kind;
 use tracing::warn;
 
-use config::{Firewall, RouterConfig};
-use control::{Call, Reply, Request};
+use config::RouterConfig;
+use control::Call;
 
 use crate::aftr::Aftrs;
 use crate::autorate::Lines;
-use crate::beside::dnsmasq::{self, Dnsmasqs, Surroundings};
-use crate::beside::stubby::{self, Stubby};
+use crate::beside::dnsmasq::{Dnsmasqs, Surroundings};
+use crate::beside::stubby::Stubby;
 use crate::dhcp6::Dhcp6;
 use crate::error::Error;
-use crate::firewall::{explain, refuse_while_pending};
 use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
-use crate::link::index_of;
+use crate::needs::check;
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
-use crate::traffic;
 use crate::{nat, nat64, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
@@ -177,147 +178,6 @@ impl Router {
                 router.kernel.give_up()?;
                 Err(error)
             }
-        }
-    }
-
-    /// Has this configuration in force: interfaces, settings, and what is planned for what is known now.
-    fn take(&mut self, config: RouterConfig) -> Result<(), Error> {
-        let (clock, contents) = (Clock::read(), self.state_file.contents().clone());
-        let RouterConfig { site, probing, firewall, .. } = config;
-        // Before anything is forwarded.
-        self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
-        self.make_tunnels(&site)?;
-        // The table that guards the translator goes after it, and comes before it.
-        if self.translator.as_ref().is_some_and(|translator| !translator.is_of(&site)) {
-            self.end_translator();
-        }
-        self.kernel.prepare(&site, &self.links)?;
-        self.make_translator(&site)?;
-        // What stays the same goes on as it is, with all that it has heard.
-        let Retired { mut uplinks, mut networks } = std::mem::take(&mut self.retired);
-        uplinks.append(&mut self.uplinks);
-        networks.append(&mut self.networks);
-        for (uplink, probing) in site.uplinks.iter().zip(probing) {
-            // What its link carries concerns nothing that it hears.
-            let is_same = |known: &Uplink| Uplink { bandwidth: uplink.bandwidth, ..known.clone() } == *uplink;
-            let same = uplinks
-                .iter()
-                .position(|interface| is_same(&interface.uplink) && interface.probing() == probing);
-            self.uplinks.push(match same {
-                Some(place) => {
-                    let mut same = uplinks.remove(place);
-                    same.uplink.bandwidth = uplink.bandwidth;
-                    same
-                }
-                None => {
-                    let remembered =
-                        (contents.lease(&uplink.name, clock), contents.routers.get(&uplink.name).copied());
-                    let mut new = uplink::Interface::new(
-                        uplink.clone(),
-                        probing,
-                        remembered,
-                        self.next_token,
-                        self.uuid,
-                        clock.now,
-                    );
-                    uplinks.iter().for_each(|before| new.hear_as(before));
-                    new
-                }
-            });
-            self.next_token += uplink::Interface::tokens();
-        }
-        for network in &site.networks {
-            let same = networks.iter().position(|interface| interface.network == *network);
-            self.networks.push(match same {
-                Some(place) => networks.remove(place),
-                None => {
-                    let formerly = contents.prefixes.get(&network.interface).cloned().unwrap_or_default();
-                    network::Interface::new(network.clone(), formerly, self.next_token)
-                }
-            });
-            self.next_token += 1;
-        }
-        self.retired = Retired { uplinks, networks };
-        if !nat::answering(&site).is_empty() {
-            self.monitor.watch_routes()?;
-        }
-        self.site = site;
-        self.kernel.offload.forget();
-        self.set_links(clock.now);
-        // What waits for an address is tried again, and logged, as later on.
-        self.changed = true;
-        let refused = self.renew_plan(clock.now).into_iter().filter(|problem| !problem.waits);
-        let refused: Vec<_> = refused.map(|problem| problem.text).collect();
-        if refused.is_empty() { Ok(()) } else { Err(Error::Refused(refused)) }
-    }
-
-    /// What is not wanted any more ends. Hosts of a network that is gone look for another router.
-    fn close_retired(&mut self) {
-        let Retired { uplinks, networks } = std::mem::take(&mut self.retired);
-        for mut interface in uplinks {
-            interface.close(&self.poller);
-        }
-        for mut interface in networks {
-            if !self.networks.iter().any(|other| other.network.interface == interface.network.interface) {
-                interface.cease(&mut self.kernel.netlink, Instant::now());
-            }
-            interface.close(&self.poller);
-        }
-    }
-
-    /// Has the tunnels' devices there, which the rest needs; those that stay the same go on.
-    fn make_tunnels(&mut self, site: &Site) -> Result<(), Error> {
-        let wanted =
-            |interface: &transition::Interface| site.uplinks.iter().any(|uplink| interface.is_of(uplink));
-        let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.tunnels).into_iter().partition(wanted);
-        self.tunnels = stay;
-        for interface in go {
-            self.kernel.end_tunnel(interface, &self.poller);
-        }
-        for uplink in &site.uplinks {
-            let Some(tunnel) = uplink
-                .tunnel
-                .as_ref()
-                .filter(|_| !self.tunnels.iter().any(|interface| interface.is_of(uplink)))
-            else {
-                continue;
-            };
-            let netlink = &mut self.kernel.netlink;
-            let interface =
-                transition::Interface::open(uplink, tunnel, &self.poller, netlink, self.next_token)?;
-            self.next_token += transition::Interface::tokens();
-            self.tunnels.push(interface);
-        }
-        if !self.tunnels.is_empty() {
-            self.monitor.watch_routes()?;
-        }
-        self.links = self.kernel.netlink.links()?;
-        for interface in &mut self.tunnels {
-            self.kernel.follow(interface, &self.links, &self.poller)?;
-        }
-        Ok(())
-    }
-
-    /// Has the translator's device there, if there is to be one.
-    fn make_translator(&mut self, site: &Site) -> Result<(), Error> {
-        let Some(nat64) = &site.nat64 else { return Ok(()) };
-        let netlink = &mut self.kernel.netlink;
-        if let Some(translator) = &mut self.translator {
-            translator.follow(site, &self.links, netlink)?;
-            return Ok(());
-        }
-        let mtu = nat64::ipv4_mtu(site, &self.links);
-        let secret = random::secret(&self.uuid);
-        let token = self.next_token;
-        self.translator = Some(nat64::Interface::open(nat64, mtu, secret, &self.poller, netlink, token)?);
-        self.next_token += 1;
-        self.links = self.kernel.netlink.links()?;
-        Ok(())
-    }
-
-    fn end_translator(&mut self) {
-        if let Some(translator) = self.translator.take() {
-            translator.close(&self.poller);
         }
     }
 
@@ -476,23 +336,6 @@ impl Router {
             (tunnel.moved)(prefix);
         }
         Ok(())
-    }
-
-    /// Makes devices of tunnels anew that somebody has deleted, and sets again what an interface that was made anew, or
-    /// somebody, has otherwise. What could not be done is returned.
-    fn restore(&mut self, now: Instant) -> Vec<String> {
-        let site = self.site.clone();
-        let mut problems = Vec::new();
-        let is_tunnel = |uplink: &&Uplink| uplink.tunnel.is_some();
-        if self.tunnels.len() < site.uplinks.iter().filter(is_tunnel).count() {
-            problems.extend(self.make_tunnels(&site).err().map(|error| error.to_string()));
-            self.set_links(now);
-        }
-        // Nothing is translated anew that is not guarded.
-        let prepared = self.kernel.prepare(&site, &self.links).map_err(Error::from);
-        let prepared = prepared.and_then(|()| self.make_translator(&site));
-        problems.extend(prepared.err().map(|error| error.to_string()));
-        problems
     }
 
     fn look_after_tables(&mut self) {
@@ -672,115 +515,6 @@ impl Router {
         }
     }
 
-    /// Another configuration, all of it, or the one from before.
-    fn reload(&mut self, config: RouterConfig) -> Result<Box<RouterConfig>, Error> {
-        check(&config.site, &self.links)?;
-        if config.firewall.is_some() {
-            refuse_while_pending().map_err(Error::Firewall)?;
-        }
-        let before = RouterConfig {
-            site: self.site.clone(),
-            probing: self.uplinks.iter().map(uplink::Interface::probing).collect(),
-            firewall: self.kernel.firewall().cloned(),
-            scripts: Vec::new(),
-        };
-        self.remember();
-        let result = match self.take(config) {
-            Ok(()) => Ok(Box::new(before)),
-            Err(why) => {
-                if let Err(error) = self.take(before) {
-                    warn!("the previous configuration is restored only in part: {error}");
-                }
-                Err(why)
-            }
-        };
-        match self.kernel.release_settings(&self.site) {
-            // What is still wanted may have changed along.
-            Ok(released) => self.changed |= released,
-            Err(error) => warn!("not everything could be restored: {error}"),
-        }
-        self.close_retired();
-        result
-    }
-
-    fn answer(&mut self, call: Call, now: Instant) {
-        let reply = match call.request {
-            Request::Show => {
-                let (mut status, sources) = (self.status(now), self.sources());
-                let answer = move || {
-                    sources.add_to(&mut status);
-                    let document = serde_json::to_value(&status);
-                    call.answer(document.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
-                };
-                // Without a thread the client is told that there is no answer.
-                if let Err(error) = std::thread::Builder::new().name("status".into()).spawn(answer) {
-                    warn!("cannot report the status: {error}");
-                }
-                return;
-            }
-            Request::Firewall => {
-                let sources = self.sources();
-                let answer = move || call.answer(traffic::firewall_in_full(&sources.rules));
-                if let Err(error) = std::thread::Builder::new().name("firewall".into()).spawn(answer) {
-                    warn!("cannot report what the firewall has counted: {error}");
-                }
-                return;
-            }
-            Request::Events { after } => Reply::of(&events::since(after)),
-            Request::Explain { ref packet } => match self.kernel.firewall_in_force() {
-                Some(firewall) => match self.explain(&firewall, packet) {
-                    Ok(document) => Reply::Ok(document),
-                    Err(error) => Reply::Error(error.to_string()),
-                },
-                None => Reply::Error("there is no firewall in the configuration".to_owned()),
-            },
-            Request::Reach { .. } => Reply::Error("a gateway has no peers: give the tunnel's name".to_owned()),
-            Request::Turn { .. } => Reply::Error("a gateway has no turns: give the tunnel's name".to_owned()),
-            Request::Reload { .. } | Request::Confirm => Reply::Error(
-                "the gateway is reloaded together with its tunnel: give the tunnel's name".to_owned(),
-            ),
-            Request::Down => Reply::Error(
-                "`sidestep down` ends tunnels; end this one where it was started (`systemctl stop sidestep@…`)"
-                    .to_owned(),
-            ),
-            Request::TestClockOffset { .. } => Reply::Error("a gateway has no clock".to_owned()),
-        };
-        call.answer(reply);
-    }
-
-    /// What becomes of a packet now: with hosts' names, and ports that they have asked for.
-    fn explain(&self, firewall: &Firewall, packet: &str) -> Result<serde_json::Value, WordsError> {
-        let translate = |packet: &mut Packet| {
-            self.port_mapping.translate(&self.site, &firewall.policy, packet);
-        };
-        explain(firewall, &self.file, &self.with_addresses(packet), translate)
-    }
-
-    /// Words of a packet with addresses in the place of hosts' names.
-    fn with_addresses(&self, words: &str) -> String {
-        router::firewall::with_addresses(words, |name| self.dnsmasqs.named(&self.site, name))
-    }
-
-    /// Networks of hosts behind the gateway, each with the gateway's own address in it.
-    fn networks_behind(&self) -> Vec<IpNet> {
-        let interfaces: Vec<_> = self.networks.iter().map(|interface| &interface.network.interface).collect();
-        let inner = self.plan.addresses.iter().filter(|address| interfaces.contains(&&address.interface));
-        inner.map(|address| address.address).collect()
-    }
-
-    /// Whom to ask for what this thread does not know.
-    fn sources(&self) -> traffic::Sources {
-        let rules = self.kernel.firewall().map_or_else(Vec::new, |firewall| {
-            let comments = firewall.policy.rules().iter().map(|rule| rule.comment.clone());
-            firewall.lines.iter().copied().zip(comments).collect()
-        });
-        traffic::Sources {
-            rules,
-            networks: self.networks_behind(),
-            tunnel: self.tunnel.as_ref().map(|tunnel| tunnel.socket.clone()),
-        }
-    }
-
     /// Hosts are told that this may be no router soon, and all is taken back.
     pub(super) fn end(mut self) {
         let now = Instant::now();
@@ -802,33 +536,4 @@ impl Router {
             interface.hand_back();
         }
     }
-}
-
-/// What `up` refuses on this machine as it is now: interfaces and programs that are not there.
-///
-/// # Errors
-/// The first of these, or where the kernel cannot be asked.
-pub fn refuse(config: &RouterConfig) -> Result<(), Error> {
-    check(&config.site, &Netlink::open()?.links()?)
-}
-
-/// Every interface that is named is there, and every program.
-fn check(site: &Site, links: &[Link]) -> Result<(), Error> {
-    dnsmasq::refuse(site)?;
-    stubby::refuse(site)?;
-    let uplinks = site.uplinks.iter().map(|uplink| ("uplink", &uplink.name, &uplink.interface));
-    let networks = site.networks.iter().map(|network| ("network", &network.name, &network.interface));
-    let routes = site.routes.iter().map(|route| ("route", &route.interface, &route.interface));
-    let tunnels = site.uplinks.iter().filter_map(|uplink| uplink.tunnel.as_ref().map(|_| &uplink.interface));
-    let tunnels: Vec<_> = tunnels.collect();
-    for (owner, name, interface) in uplinks.chain(networks).chain(routes) {
-        // A tunnel's is made when the rest is there; so may be what carries it.
-        if tunnels.contains(&interface) {
-            continue;
-        }
-        if index_of(links, interface).is_none() {
-            return Err(Error::NoInterface { owner, name: name.clone(), interface: interface.clone() });
-        }
-    }
-    Ok(())
 }
