@@ -141,9 +141,8 @@ fn in_clear(packet: &Packet) -> bool {
 fn nobody_answers_a_scan(builder: Builder) {
     let lab = scene::up(builder.rotation("20s").whole_packets(true));
     let attacker = Attacker::at(&lab);
-    // Of all at once some would not come to send anything on a busy machine: they take turns. On one that is emulated, after the
-    // sweep.
-    let (seconds, at_once) = if emulated() { (60, 8) } else { (scaled(5, 45), TOOLS.len().div_ceil(2)) };
+    // On a machine that is emulated some of all at once would not come to send anything: they take turns, after the sweep.
+    let (seconds, at_once) = if emulated() { (60, 8) } else { (scaled(10, 45), TOOLS.len()) };
     let rounds = TOOLS.len().div_ceil(at_once) as u64;
     let _stream = scene::start_stream(&lab, Site::A, sweep_seconds() + seconds * rounds + 20);
     let handshakes = scene::number(&lab, Site::A, "handshakes");
