@@ -13,6 +13,7 @@ use router::site::Uplink;
 use crate::kernel::Kernel;
 use crate::link::index_of;
 use crate::random::random;
+use crate::shaping::carried;
 use crate::uplink;
 
 /// Of sockets; none has one that another had.
@@ -29,7 +30,7 @@ struct Line {
     autorate: Autorate,
     /// The index of the interface that it is bound to, and its token.
     socket: Option<(EchoSocket, u32, u64)>,
-    /// Whom it asks; nobody is known yet.
+    /// Whom it asks; none while nobody is known.
     host: Option<Ipv6Addr>,
 }
 
@@ -91,6 +92,7 @@ impl Lines {
         problems
     }
 
+    /// When somebody is to be asked next.
     pub(super) fn deadline(&self) -> Option<Instant> {
         self.lines
             .iter()
@@ -106,7 +108,7 @@ impl Lines {
             if now < line.autorate.deadline() {
                 continue;
             }
-            let carried = kernel.shaping.carried(&line.uplink, links, &mut kernel.netlink);
+            let carried = carried(&line.uplink, links, &mut kernel.netlink);
             let sequence = line.autorate.ask(carried, now);
             // One that does not leave is not answered.
             let _ = socket.send(host, None, sequence);
@@ -115,6 +117,7 @@ impl Lines {
         }
     }
 
+    /// Whether the descriptor of this number is one of these.
     pub(super) fn owns(&self, token: u64) -> bool {
         self.lines.iter().any(|line| line.owns(token))
     }

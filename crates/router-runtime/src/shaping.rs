@@ -75,14 +75,6 @@ impl Shaping {
         }
     }
 
-    /// Bytes that CAKE has let through, down and up.
-    pub(crate) fn carried(&self, uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> [Option<u64>; 2] {
-        interfaces(uplink, links, netlink).map(|index| match netlink.root(index?) {
-            Ok(Root::Ours(shaped)) => Some(shaped.sent_bytes),
-            _ => None,
-        })
-    }
-
     /// Has it there as it should be now, also what somebody has taken away. Returns what cannot be had, and what mends it.
     pub(crate) fn follow(
         &mut self,
@@ -175,6 +167,14 @@ impl Shaping {
         };
         Some(Status { down: side(down, down_least, received), up: side(up, up_least, sent), delay: None })
     }
+}
+
+/// Bytes that CAKE has let through, down and up.
+pub(crate) fn carried(uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> [Option<u64>; 2] {
+    interfaces(uplink, links, netlink).map(|index| match netlink.root(index?) {
+        Ok(Root::Ours(shaped)) => Some(shaped.sent_bytes),
+        _ => None,
+    })
 }
 
 /// Where packets of an uplink are shaped: what comes in, and what goes out.

@@ -16,7 +16,7 @@ const ASKS_IDLE: Duration = Duration::from_secs(1);
 const LOST: Duration = Duration::from_secs(3);
 /// Nothing follows from questions that are not answered if none was for this long: the host is not there, or the line.
 const GONE: Duration = Duration::from_secs(10);
-/// In each direction it may wait behind two packets of 1500 bytes, which are no queue; in bits.
+/// In each direction an answer may wait behind two packets of 1500 bytes, which are no queue; in bits.
 const TWO_PACKETS: f64 = 2.0 * 1_500.0 * 8.0;
 /// So many of the newest answers count; so many late ones of them say that a queue grows, and no more than so many that none
 /// does.
@@ -93,8 +93,8 @@ pub struct Autorate {
 }
 
 impl Autorate {
-    /// For the directions, down and up, that have limits, in bits per second. Each begins with the least, so that it is seen how long
-    /// answers take without a queue. One that takes `delay` longer than usual is late.
+    /// For the directions, down and up, that have limits, in bits per second. Each begins with the least, so that it is seen
+    /// how long answers take without a queue. One that takes `delay` longer than usual is late.
     #[must_use]
     pub fn new(limits: [Option<RangeInclusive<u64>>; 2], delay: Duration, now: Instant) -> Self {
         let side = |limits: RangeInclusive<u64>| {

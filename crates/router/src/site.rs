@@ -187,9 +187,7 @@ impl Uplink {
     /// Whether it carries IPv4 and nothing else.
     #[must_use]
     pub fn carries_ipv4(&self) -> bool {
-        self.tunnel
-            .as_ref()
-            .is_some_and(|tunnel| matches!(tunnel.kind, Kind::FourInSix { .. } | Kind::Clat { .. }))
+        self.tunnel.as_ref().is_some_and(|tunnel| tunnel.kind.is_over_ipv6())
     }
 }
 

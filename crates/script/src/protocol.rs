@@ -8,6 +8,7 @@ mod declaration_error;
 pub mod reference;
 
 use rustc_hash::FxHashMap;
+use wire::domain_name::{LONGEST_LABEL, LONGEST_NAME};
 
 use crate::kind::Kind;
 
@@ -134,10 +135,6 @@ pub enum Changes {
     Function,
 }
 
-/// Octets of a name of DNS, at most (RFC 1035 §3.1): labels with their lengths, the last of which is zero.
-pub const LONGEST_NAME: usize = 255;
-/// Octets of a label, at most; greater numbers are no lengths.
-pub const LONGEST_LABEL: u8 = 63;
 /// Octets of a question behind its name: type and class.
 pub const BEHIND_NAME: usize = 4;
 /// Where the number of questions stands in a message, 16 bits.

@@ -6,6 +6,7 @@ use std::net::Ipv6Addr;
 
 use crate::ParseError;
 use crate::bytes::{ipv6_at, u16_at, u32_at};
+use crate::domain_name;
 
 /// The port that clients receive at.
 pub const CLIENT_PORT: u16 = 546;
@@ -16,9 +17,6 @@ pub const ALL_SERVERS: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 1, 2);
 
 const HEADER_LEN: usize = 4;
 const OPTION_HEADER_LEN: usize = 4;
-/// Octets of a name of DNS, and of one of its labels (RFC 1035 section 2.3.4).
-const LONGEST_NAME: usize = 255;
-const LONGEST_LABEL: usize = 63;
 /// Characters of a server's words that are kept.
 const LONGEST_REMARK: usize = 200;
 
@@ -217,7 +215,9 @@ impl<'a> Message<'a> {
     /// The name of the provider's AFTR (RFC 6334 section 3), without a dot at its end. None where it is not one whole name of
     /// letters, digits, `-` and `_`.
     pub fn aftr_name(&self) -> Option<String> {
-        self.option(code::AFTR_NAME).and_then(name)
+        let (name, rest) = domain_name::read(self.option(code::AFTR_NAME)?)?;
+        let is_plain = |octet: u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_' | b'.');
+        Some(name).filter(|name| rest.is_empty() && !name.is_empty() && name.bytes().all(is_plain))
     }
 
     /// The IA_NAs, in their order.
@@ -353,26 +353,6 @@ fn status_option(options: &[u8]) -> Option<&[u8]> {
         .map(|(_, option)| option)
 }
 
-/// A whole name in the form of RFC 1035 section 3.1, without compression.
-fn name(mut bytes: &[u8]) -> Option<String> {
-    if bytes.len() > LONGEST_NAME {
-        return None;
-    }
-    let mut labels = Vec::new();
-    loop {
-        let (length, rest) = bytes.split_first()?;
-        let (label, rest) = rest.split_at_checked(usize::from(*length))?;
-        bytes = rest;
-        if label.is_empty() {
-            break;
-        }
-        let is_plain = |octet: &u8| octet.is_ascii_alphanumeric() || matches!(octet, b'-' | b'_');
-        let plain = label.len() <= LONGEST_LABEL && label.iter().all(is_plain);
-        labels.push(plain.then(|| std::str::from_utf8(label)).and_then(Result::ok)?);
-    }
-    (bytes.is_empty() && !labels.is_empty()).then(|| labels.join("."))
-}
-
 /// Whether the bytes are whole options.
 fn check(mut bytes: &[u8]) -> Result<(), ParseError> {
     while !bytes.is_empty() {
@@ -449,8 +429,8 @@ impl Builder {
 
     /// The name of an AFTR, of labels of up to 63 octets.
     pub fn aftr_name(self, name: &str) -> Self {
-        let label = |label: &str| [&[label.len() as u8], label.as_bytes()].concat();
-        let octets: Vec<u8> = name.split('.').flat_map(label).chain([0]).collect();
+        let mut octets = Vec::new();
+        domain_name::write(&mut octets, name);
         self.option(code::AFTR_NAME, &octets)
     }
 

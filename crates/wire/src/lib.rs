@@ -70,6 +70,7 @@
 //! | [`ndp`] | neighbor discovery: solicitations and advertisements of neighbors and routers, redirects, and their options |
 //! | [`mld`] | multicast listener discovery, the listener's side |
 //! | [`dhcpv6`] | messages and options of prefix delegation |
+//! | [`domain_name`] | names of DNS in options |
 //! | [`ecn`] | explicit congestion notification, also through tunnels |
 //! | [`mss`] | clamping of the TCP maximum segment size |
 //! | [`drop_reasons`] | why packets go no further, as each crate declares it |
@@ -86,6 +87,7 @@ mod bytes;
 pub mod checksum;
 pub mod coalesce;
 pub mod dhcpv6;
+pub mod domain_name;
 mod drops;
 pub mod ecn;
 pub mod ethernet;

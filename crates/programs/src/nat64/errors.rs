@@ -1,7 +1,7 @@
 //! ICMP errors, and the packets that they quote (RFC 7915 sections 4.2, 4.3, 5.2, 5.3).
 //!
-//! In NAT64, one about a packet of a host is the host's, whichever router on this side sends it: that has no address of the pool, and
-//! the kernel would put the uplink's in its place. One from a router whose address is private, on the other side, comes from
+//! In NAT64, one about a packet of a host is the host's, whichever router on this side sends it: that has no address of the
+//! pool, and the kernel would put the uplink's in its place. One from a router whose address is private, on the other side, comes from
 //! the address that RFC 7600 has for routers without one; so does one for a CLAT from a router that has IPv6 alone.
 
 use super::*;

@@ -12,16 +12,20 @@ use super::{AttachType, Results};
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
-const SCRIPT: &str = r#"
-local known = nf.table { name = "known", key = "text:40", limit = 64 }
-local REFUSED = { ["ads.example"] = 3, ["www.a.long-name.with-labels.example"] = 4 }
-
+const FIND_QUERY: &str = "
 function process_packet(p)
   local eth = p:data(packet_eth)
   local ip = eth:data(packet_ip6) or eth:data(packet_ip)
   local udp = ip and ip:data(packet_udp)
   local query = udp and udp:data(packet_dns)
   if not query then return NF_DROP end
+";
+
+const TABLES: &str = r#"
+local known = nf.table { name = "known", key = "text:40", limit = 64 }
+local REFUSED = { ["ads.example"] = 3, ["www.a.long-name.with-labels.example"] = 4 }
+"#;
+const NAMES: &str = r#"
   local name, raw = dns.name(query), query:qname():get()
   nf.log(#raw, raw, #query:answers())
   if not name then return XT_CONTINUE end
@@ -220,18 +224,12 @@ pub(super) fn same_at_all_places(text: &str) {
 
 #[test]
 fn names_are_the_same_at_all_places() {
-    same_at_all_places(SCRIPT);
+    same_at_all_places(&[TABLES, FIND_QUERY, NAMES].concat());
 }
 
 #[test]
 fn parts_and_searches_are_the_same_at_all_places() {
     let script = r#"
-      function process_packet(p)
-        local eth = p:data(packet_eth)
-        local ip = eth:data(packet_ip6) or eth:data(packet_ip)
-        local udp = ip and ip:data(packet_udp)
-        local query = udp and udp:data(packet_dns)
-        if not query then return NF_DROP end
         local text = tostring(udp:data():get())
         local first, last = text:find("example", 1, true) nf.log(first, last)
         nf.log((string.find(text, "www")), (text:lower():find("ads\7example", -20)))
@@ -249,7 +247,7 @@ fn parts_and_searches_are_the_same_at_all_places() {
         if dot and name:sub(dot + 1) == "example" then return NF_DROP end
         return NF_ACCEPT
       end"#;
-    same_at_all_places(script);
+    same_at_all_places(&[FIND_QUERY, script].concat());
 }
 
 #[test]

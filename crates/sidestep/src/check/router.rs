@@ -124,7 +124,7 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         writeln!(text, "          keep queues short by CAKE: {}", sides.collect::<Vec<_>>().join(", "))?;
         if bandwidth.limits().is_some() {
             let host = bandwidth.reflector.map_or("its router".to_owned(), |host| host.to_string());
-            writeln!(text, "          what follows does so by how long {host} takes to answer")?;
+            writeln!(text, "          between two rates it follows how long {host} takes to answer")?;
         }
     }
     if uplink.masquerade {

@@ -5,6 +5,7 @@ use std::net::Ipv6Addr;
 
 use crate::ParseError;
 use crate::bytes::{ipv6_at, u16_at, u32_at};
+use crate::domain_name;
 use crate::ethernet::MacAddress;
 
 pub(super) const SOURCE_LINK_LAYER: u8 = 1;
@@ -212,11 +213,7 @@ pub(super) fn write_option(out: &mut Vec<u8>, option: &AdvertisedOption) {
             out.extend(lifetime.to_be_bytes());
             for domain in domains {
                 let whole = out.len();
-                for label in domain.split('.') {
-                    out.push(label.len() as u8);
-                    out.extend(label.as_bytes());
-                }
-                out.push(0);
+                domain_name::write(out, domain);
                 if out.len() - start > 255 * 8 {
                     out.truncate(whole);
                     break;
@@ -283,24 +280,15 @@ pub(super) fn read_option(kind: u8, option: &[u8]) -> Option<AdvertisedOption> {
     }
 }
 
-/// Names in the form of RFC 1035 section 3.1, without compression, padded with zeros.
+/// Names, padded with zeros.
 fn read_domains(mut bytes: &[u8]) -> Option<Vec<String>> {
     let mut domains = Vec::new();
     while let [first, ..] = bytes
         && *first != 0
     {
-        let mut labels = Vec::new();
-        loop {
-            let (length, rest) = bytes.split_first()?;
-            let (label, rest) = rest.split_at_checked(usize::from(*length))?;
-            bytes = rest;
-            if label.is_empty() {
-                break;
-            }
-            let plain = label.iter().all(|octet| octet.is_ascii_graphic() && *octet != b'.');
-            labels.push(plain.then(|| std::str::from_utf8(label)).and_then(Result::ok)?);
-        }
-        domains.push(labels.join("."));
+        let (domain, rest) = domain_name::read(bytes)?;
+        domains.push(domain);
+        bytes = rest;
     }
     Some(domains)
 }

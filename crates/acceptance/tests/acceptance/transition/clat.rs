@@ -191,10 +191,9 @@ fn the_prefix_of_the_provider_comes_changes_and_goes() {
 #[test]
 fn a_connection_outlives_reloads_and_a_killed_gateway() {
     let Some(mut scene) = with_clat("") else { return };
-    let index = |scene: &TransitionScene| scene.run("gw", &["cat", "/sys/class/net/clat/ifindex"]);
-    let (before, own) = (index(&scene), clat(&scene)["local"].clone());
+    let (before, own) = (nat64::device(&scene, "clat"), clat(&scene)["local"].clone());
     scene.reload("gw", &example());
-    assert_eq!(index(&scene), before, "the same device");
+    assert_eq!(nat64::device(&scene, "clat"), before, "the same device");
 
     // A second copy is refused, and takes nothing away.
     let path = scene.path("gw.toml").to_string_lossy().into_owned();
@@ -202,24 +201,9 @@ fn a_connection_outlives_reloads_and_a_killed_gateway() {
     assert!(!second.status.success());
     assert!(scene.answers("host", SERVER));
 
-    let mut server = scene.node("far").command("iperf3").expect("the namespace");
-    let server = Process::start(server.args(["-s", "-1"]), &scene.path("server.log")).expect("iperf3");
-    wait_until("a server", || scene.run("far", &["ss", "-Htln"]).contains(":5201"));
-    let mut client = scene.node("host").command("iperf3").expect("the namespace");
-    let client = client.args(["-J", "-c", SERVER, "-t", "6"]).stdout(std::process::Stdio::piped());
-    let client = client.spawn().expect("iperf3");
-    wait_until("traffic", || clat(&scene)["tx_packets"].as_u64() > Some(100));
-    scene.kill("gw");
-    // Nothing is translated, and nothing leaves as it is.
-    let link = || scene.run("gw", &["ip", "link", "show", "clat"]);
-    wait_until("no device", || link().contains("does not exist"));
-    let asked = scene.run("host", &["ping", "-c", "1", "-W", "1", SERVER]);
-    assert!(asked.contains("nreachable"), "{asked}");
-    scene.start_again("gw");
-    let output = client.wait_with_output().expect("iperf3");
-    server.kill();
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(report["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{report}");
+    nat64::goes_on_over_a_killed_gateway(&mut scene, SERVER, "clat", |scene| {
+        clat(scene)["tx_packets"].as_u64()
+    });
     assert_eq!(clat(&scene)["local"], own, "the provider knows the connections by it");
 
     // Somebody deletes the device, and flushes all rules: they are back.

@@ -33,6 +33,41 @@ fn nat64(scene: &TransitionScene) -> Value {
     scene.status("gw").expect("a status")["nat64"].clone()
 }
 
+/// A device of the gateway, by its number: another one has another.
+pub(super) fn device(scene: &TransitionScene, name: &str) -> String {
+    let said = scene.run("gw", &["ip", "-o", "link", "show", name]);
+    let (index, _) = said.split_once(": ").unwrap_or_else(|| panic!("{said}"));
+    index.parse::<u32>().unwrap_or_else(|error| panic!("{error}: {said}")).to_string()
+}
+
+/// A connection from the host to the server, which goes on while the gateway is killed and starts again. `crossed`: how many
+/// of its packets were translated; `device`: what does that, without which none leave.
+pub(super) fn goes_on_over_a_killed_gateway(
+    scene: &mut TransitionScene,
+    address: &str,
+    device: &str,
+    crossed: impl Fn(&TransitionScene) -> Option<u64>,
+) {
+    let mut server = scene.node("far").command("iperf3").expect("the namespace");
+    let server = Process::start(server.args(["-s", "-1"]), &scene.path("server.log")).expect("iperf3");
+    wait_until("a server", || scene.run("far", &["ss", "-Htln"]).contains(":5201"));
+    let mut client = scene.node("host").command("iperf3").expect("the namespace");
+    let client = client.args(["-J", "-c", address, "-t", "6"]).stdout(std::process::Stdio::piped());
+    let client = client.spawn().expect("iperf3");
+    wait_until("traffic", || crossed(scene) > Some(100));
+    scene.kill("gw");
+    // What the gateway had just begun to run may still have the device, until it has a program of its own.
+    let link = || scene.run("gw", &["ip", "link", "show", device]);
+    wait_until("no device", || link().contains("does not exist"));
+    let asked = scene.run("host", &["ping", "-c", "1", "-W", "1", address]);
+    assert!(asked.contains("nreachable") || asked.contains("No route"), "{asked}");
+    scene.start_again("gw");
+    let output = client.wait_with_output().expect("iperf3");
+    server.kill();
+    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert!(report["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{report}");
+}
+
 /// What iperf3 measures between the host and the server.
 fn measured(scene: &TransitionScene, words: &[&str]) -> Value {
     measured_at(scene, SERVER, words)
@@ -191,33 +226,23 @@ fn a_rule_about_servers_of_ipv4_holds_for_hosts_of_ipv6() {
 #[test]
 fn a_connection_outlives_reloads_and_a_killed_gateway() {
     let Some(mut scene) = with_translator() else { return };
-    let device = |scene: &TransitionScene| scene.run("gw", &["cat", "/sys/class/net/nat64/ifindex"]);
-    let before = device(&scene);
+    let before = device(&scene, "nat64");
     scene.reload("gw", &example());
-    assert_eq!(device(&scene), before, "the same device");
+    assert_eq!(device(&scene, "nat64"), before, "the same device");
 
-    let mut server = scene.node("far").command("iperf3").expect("the namespace");
-    let server = Process::start(server.args(["-s", "-1"]), &scene.path("server.log")).expect("iperf3");
-    wait_until("a server", || scene.run("far", &["ss", "-Htln"]).contains(":5201"));
-    let mut client = scene.node("host").command("iperf3").expect("the namespace");
-    let client = client.args(["-J", "-c", SERVER, "-t", "6"]).stdout(std::process::Stdio::piped());
-    let client = client.spawn().expect("iperf3");
-    wait_until("traffic", || nat64(&scene)["to_ipv4_packets"].as_u64() > Some(100));
+    goes_on_over_a_killed_gateway(&mut scene, SERVER, "nat64", |scene| {
+        nat64(scene)["to_ipv4_packets"].as_u64()
+    });
+
+    // While nothing translates, nothing leaves as it is.
     scene.kill("gw");
-    // Nothing is translated, and nothing leaves as it is.
-    // What the gateway had just begun to run may still have the device, until it has a program of its own.
-    let link = || scene.run("gw", &["ip", "link", "show", "nat64"]);
-    wait_until("no device", || link().contains("does not exist"));
-    let asked = scene.run("host", &["ping", "-c", "1", "-W", "1", SERVER]);
-    assert!(asked.contains("unreachable") || asked.contains("No route"), "{asked}");
     assert!(scene.run("gw", &["ip", "route", "show", "198.18.0.0/16"]).contains("unreachable"));
     scene.start_again("gw");
-    let output = client.wait_with_output().expect("iperf3");
-    server.kill();
-    let report: Value = serde_json::from_slice(&output.stdout).expect("JSON");
-    assert!(report["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{report}");
 
     // Somebody deletes the device: it is made anew.
+    wait_until("the device", || {
+        !scene.run("gw", &["ip", "link", "show", "nat64"]).contains("does not exist")
+    });
     scene.run("gw", &["ip", "link", "delete", "nat64"]);
     wait_until("the server", || scene.answers("host", SERVER));
     scene.stop("gw");

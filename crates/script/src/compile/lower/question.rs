@@ -1,11 +1,13 @@
 //! Questions of DNS: how long the name of one is, and what it is with dots, as [`crate::protocol::question_name`] and
 //! `dns.name` have it.
 
+use wire::domain_name::{LONGEST_LABEL, LONGEST_NAME};
+
 use super::Lower;
 use crate::compile::ir::{Action, BlockId, Condition, End, Operand, Operation, Program, Target};
 use crate::compile::logging::DOTS;
 use crate::compile::slot::{Look, Shape, Slot, Written};
-use crate::protocol::{BEHIND_NAME, Changes, Field, LONGEST_LABEL, LONGEST_NAME, QUESTIONS};
+use crate::protocol::{BEHIND_NAME, Changes, Field, QUESTIONS};
 
 // The state of the loop that goes from label to label: the octets behind it, or -1 if the name cannot be read; where the name
 // begins, how many octets there are from there on, and which of its octets are lengths of labels but the first.
