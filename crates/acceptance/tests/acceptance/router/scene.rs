@@ -347,8 +347,9 @@ impl RouterScene {
     fn link_local(&self, node: &str, interface: &str) -> Option<String> {
         let text = self.run(node, &["ip", "-j", "-6", "address", "show", "dev", interface, "scope", "link"]);
         let links: Vec<Value> = serde_json::from_str(&text).ok()?;
-        let addresses = links.iter().filter_map(|link| link["addr_info"][0]["local"].as_str());
-        addresses.map(str::to_owned).next()
+        // Addresses of another scope are empty objects.
+        let mut addresses = links.iter().flat_map(|link| link["addr_info"].as_array()).flatten();
+        addresses.find_map(|address| address["local"].as_str()).map(str::to_owned)
     }
 
     /// All that a gateway may change in the kernel of its namespace. Addresses that the kernel has made by itself, from
