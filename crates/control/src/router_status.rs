@@ -162,6 +162,9 @@ pub struct Shaped {
     pub least_bits: Option<u64>,
     /// As the kernel has it; null where it does not shape.
     pub rate_in_force_bits: Option<u64>,
+    /// Why it does not; null where it does.
+    #[serde(default)]
+    pub why: Option<String>,
     /// Packets that went on.
     pub sent_packets: u64,
     /// Their bytes, as the kernel counts them.

@@ -27,6 +27,8 @@ pub(crate) struct Shaping {
     cakes: BTreeMap<u32, Cake>,
     /// Rates of uplinks that follow what the line carries, down and up.
     rates: BTreeMap<String, [Option<u64>; 2]>,
+    /// Of each uplink, why packets are not shaped, down and up, as was found when it was last looked.
+    why: BTreeMap<String, [Option<String>; 2]>,
 }
 
 /// Whether a step is one of these.
@@ -84,35 +86,31 @@ impl Shaping {
         journal: &mut Journal,
     ) -> Vec<String> {
         let (mut wanted, mut problems) = (Vec::new(), Vec::new());
+        self.why.clear();
         for uplink in &site.uplinks {
             let Some(bandwidth) = uplink.bandwidth else { continue };
             // Without the interface there is nothing to shape.
             let Some(index) = index_of(links, &uplink.interface) else { continue };
             let [down, up] = self.rates_of(uplink);
             let mut kernel = Shaper { shaping: self, netlink, journal, wanted: &mut wanted };
-            if let Some(rate) = up {
+            let sent = up.and_then(|rate| {
                 let cake = cake(uplink, bandwidth, rate, Direction::Egress);
-                let result = kernel.shape(index, &uplink.interface, &cake);
-                problems.extend(
-                    result
-                        .err()
-                        .map(|why| format!("uplink {}: what is sent is not shaped: {why}", uplink.name)),
-                );
-            }
-            if let Some(rate) = down {
+                kernel.shape(index, &uplink.interface, &cake).err()
+            });
+            let received = down.and_then(|rate| {
                 let cake = cake(uplink, bandwidth, rate, Direction::Ingress);
                 let tunnels = site.uplinks.iter().filter(|other| {
                     other.tunnel.as_ref().is_some_and(|tunnel| tunnel.over == uplink.interface)
                 });
                 let tunnels = tunnels.filter_map(|other| index_of(links, &other.interface));
                 let received: Vec<_> = [index].into_iter().chain(tunnels).collect();
-                let result = kernel.shape_received(&received, &uplink.interface, &cake, links);
-                problems.extend(
-                    result
-                        .err()
-                        .map(|why| format!("uplink {}: what is received is not shaped: {why}", uplink.name)),
-                );
+                kernel.shape_received(&received, &uplink.interface, &cake, links).err()
+            });
+            for (what, why) in [("sent", &sent), ("received", &received)] {
+                let problem = |why| format!("uplink {}: what is {what} is not shaped: {why}", uplink.name);
+                problems.extend(why.as_ref().map(problem));
             }
+            self.why.insert(uplink.name.clone(), [received, sent]);
         }
         // The newest first: what is redirected to a device that is gone is lost.
         for step in self.done.clone().iter().rev().filter(|step| !wanted.contains(step)) {
@@ -143,11 +141,29 @@ impl Shaping {
     pub(crate) fn status(&self, uplink: &Uplink, links: &[Link], netlink: &mut Netlink) -> Option<Status> {
         let Bandwidth { down, up, down_least, up_least, .. } = uplink.bandwidth?;
         let [received, sent] = interfaces(uplink, links, netlink);
-        let is_redirected = |to: u32| {
-            self.done.iter().any(|step| matches!(step, Step::Redirect { to: other, .. } if *other == to))
+        // That of the uplink's own interface; not of tunnels over it.
+        let is_redirected = |device: &u32| {
+            let to_device = self.done.iter().find_map(|step| match step {
+                Step::Redirect { index, handle, to } if Some(*index) == sent && to == device => {
+                    Some((*index, *handle))
+                }
+                _ => None,
+            });
+            to_device.is_some_and(|(index, handle)| netlink.has_redirect(index, handle).unwrap_or(false))
         };
-        let received = received.filter(|index| is_redirected(*index));
-        let mut side = |wanted: Option<u64>, least_bits: Option<u64>, index: Option<u32>| {
+        let received = received.filter(is_redirected);
+        let whys = self.why.get(&uplink.name).cloned().unwrap_or_default();
+        let [why_down, why_up] = whys.map(|why| {
+            let gone = || match sent {
+                None => format!("{} is not there", uplink.interface),
+                Some(_) => {
+                    "another program has taken away what shapes it, which is put back within ten seconds"
+                        .to_owned()
+                }
+            };
+            why.unwrap_or_else(gone)
+        });
+        let mut side = |wanted: Option<u64>, least_bits: Option<u64>, index: Option<u32>, why: String| {
             let root = index.and_then(|index| netlink.root(index).ok());
             let shaped = match root {
                 Some(Root::Ours(shaped)) => Some(shaped),
@@ -157,6 +173,7 @@ impl Shaping {
                 rate_bits,
                 least_bits,
                 rate_in_force_bits: shaped.map(|shaped| shaped.rate),
+                why: shaped.is_none().then_some(why),
                 sent_packets: shaped.map_or(0, |shaped| shaped.sent_packets),
                 sent_bytes: shaped.map_or(0, |shaped| shaped.sent_bytes),
                 dropped_packets: shaped.map_or(0, |shaped| shaped.dropped),
@@ -165,7 +182,8 @@ impl Shaping {
                 peak_delay_ms: shaped.map_or(0.0, |shaped| shaped.peak_delay_us as f64 / 1e3),
             })
         };
-        Some(Status { down: side(down, down_least, received), up: side(up, up_least, sent), delay: None })
+        let down = side(down, down_least, received, why_down);
+        Some(Status { down, up: side(up, up_least, sent, why_up), delay: None })
     }
 }
 

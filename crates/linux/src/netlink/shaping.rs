@@ -195,6 +195,12 @@ impl Netlink {
         }
     }
 
+    /// Whether a redirection is there.
+    pub fn has_redirect(&mut self, index: u32, handle: u32) -> Result<bool> {
+        let request = RouteNetlinkMessage::GetTrafficFilter(redirect_message(index, handle));
+        was_there(self.change(request, 0, || format!("look for the redirection at interface {index}")))
+    }
+
     /// Removes a redirection. Returns whether it was there.
     pub(crate) fn delete_redirect(&mut self, index: u32, handle: u32) -> Result<bool> {
         let request = RouteNetlinkMessage::DelTrafficFilter(redirect_message(index, handle));

@@ -45,6 +45,17 @@ fn bandwidth(scene: &RouterScene) -> Option<Value> {
     Some(scene.status()?["uplinks"][0]["bandwidth"].clone())
 }
 
+/// What doctor says of packets that are not shaped.
+fn unshaped(scene: &RouterScene) -> Vec<String> {
+    let said: Value =
+        serde_json::from_slice(&scene.sidestep(&["doctor", "--json"]).stdout).expect("a document");
+    let findings = said["findings"].as_array().expect("findings");
+    let says =
+        findings.iter().map(|finding| (&finding["code"], finding["says"].as_str().unwrap_or_default()));
+    let about = says.filter(|(code, says)| **code == "not_shaped" || says.contains("is not shaped"));
+    about.map(|(_, says)| says.to_owned()).collect()
+}
+
 fn is_shaped(scene: &RouterScene) -> bool {
     let there = queues(scene);
     let has = |words: &[&str]| there.lines().any(|line| words.iter().all(|word| line.contains(word)));
@@ -101,6 +112,18 @@ fn an_uplink_is_shaped_whatever_happens_and_in_the_end_as_it_was() {
         };
         wait_until(takes_away, is_back);
         wait_until("packets", || scene.answers("gw", FAR));
+    }
+    // Until then doctor says so; it is put back at any moment.
+    assert_eq!(unshaped(&scene), [""; 0]);
+    for (takes_away, what) in
+        [("tc qdisc del dev wan0 root", "sent"), ("tc filter del dev wan0 ingress", "received")]
+    {
+        wait_until(takes_away, || {
+            scene.run("gw", &["sh", "-c", takes_away]);
+            let says = format!("what is {what} is not shaped: another program has taken away what shapes it");
+            unshaped(&scene).iter().any(|found| found.contains(&says))
+        });
+        wait_until("it is well again", || unshaped(&scene).is_empty());
     }
 
     // Without a gateway it goes on, and the next one takes it over, even if half of it is gone.
@@ -173,6 +196,14 @@ fn a_kernel_without_cake_is_said_and_carries_packets() {
     ] {
         assert!(text.contains(mends) && scene.log().contains(mends), "{mends}: {text}");
     }
+    let found = unshaped(&scene);
+    assert_eq!(found.len(), 2, "each once: {found:?}");
+    assert!(
+        found.iter().any(|says| says.contains("what is sent is not shaped: the kernel has no CAKE")),
+        "{found:?}"
+    );
+    let why = &bandwidth(&scene).expect("a status")["up"]["why"];
+    assert!(why.as_str().is_some_and(|why| why.starts_with("the kernel has no CAKE")), "{why}");
     // It is tried again and again, and logged once.
     std::thread::sleep(Duration::from_secs(11));
     assert_eq!(scene.log().matches("what is sent is not shaped").count(), 1, "{}", scene.log());
