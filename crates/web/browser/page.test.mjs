@@ -161,6 +161,34 @@ test("a page whose server ends says so, and comes back by itself", async () => {
     await own.end();
 });
 
+test("what a gateway gives hosts, and at which rates its uplinks are shaped, is shown", async () => {
+    const { tab, faults, close } = await look(browser, scene.url, { path: "gateway" });
+    const rows = async (table) => (await tab.locator(`.${table} .body .row`).all()).length;
+    const row = (table, ...words) => words.reduce((found, word) => found.filter({ hasText: word }), tab.locator(`.${table} .body .row`));
+    await row("leased", "nas.home.internal", "2001:db8:40:1::5", "fixed").waitFor();
+    await row("leased", "laptop.home.internal", "192.168.1.130", "02:00:5e:00:53:01").waitFor();
+    assert.equal(await rows("leased"), 5);
+    await row("delegated", "2001:db8:40:10::/60", "fe80::5eff:fe00:5309", "1 h 30 min").waitFor();
+    await row("opened", "192.168.1.187:51413", "203.0.113.7:40112", "198.51.100.0/24 port 443", "PCP").waitFor();
+    await row("opened", "[2001:db8:40:1::22]:22000", "everybody").waitFor();
+    assert.equal(await rows("opened"), 3);
+    await row("bandwidth", "fibre, in", "shaped", "250 Mbit/s").waitFor();
+    await row("bandwidth", "fibre, out", "40.0 Mbit/s").waitFor();
+    await row("bandwidth", "lte, in", "10.0 Mbit/s to 150 Mbit/s").waitFor();
+    assert.equal(await rows("bandwidth"), 3, "a direction without a bandwidth is not there");
+    await tab.locator(".note", { hasText: "lte: the rates follow 2001:db8:77::53, which answers in 38.0 ms, usually in 31.4 ms" }).waitFor();
+    const now = () => row("bandwidth", "lte, in").locator(".number").first().textContent();
+    const before = await now();
+    await until("the rate of now", async () => (await now()) !== before);
+    scene.say("unshaped yes");
+    await row("bandwidth", "fibre, out", "not shaped", "the kernel has no CAKE").waitFor();
+    await tab.locator(".problems li", { hasText: "uplink fibre: what is sent is not shaped" }).waitFor();
+    scene.say("unshaped no");
+    await until("it is shaped again", async () => (await row("bandwidth", "not shaped").count()) === 0);
+    assert.deepEqual(faults, []);
+    await close();
+});
+
 test("a packet is explained, and a script is shown with the line that fails", async () => {
     const { tab, faults, close } = await look(browser, scene.url, { path: "firewall" });
     await tab.getByLabel(/What happens to this packet/).fill("tcp");

@@ -4,7 +4,7 @@
 //!     cargo run -p web --example stage -- FOLDER [PEERS] [ADDRESS]
 //!
 //! Prints the address with its token. Lines on standard input change what the daemons say: `silent NAME`, `well NAME`,
-//! `exposed yes`, `exposed no`, `end TUNNEL`, `begin TUNNEL`; the end of the input ends it. The page is about a fleet, too, whose
+//! `exposed yes`, `exposed no`, `unshaped yes`, `unshaped no`, `end TUNNEL`, `begin TUNNEL`; the end of the input ends it. The page is about a fleet, too, whose
 //! controller is in this process: `STAGE_ROLE` says what the page may there, `STAGE_SITES` how many sites there are more; the
 //! line `sign WHO FILE` signs a draft, as one of the administrators ada, ben and cleo.
 
@@ -98,6 +98,7 @@ fn main() -> Result<()> {
             Some(("silent", name)) => stage.turn(name, true),
             Some(("well", name)) => stage.turn(name, false),
             Some(("exposed", is)) => stage.changed.lock().unwrap().exposed = is == "yes",
+            Some(("unshaped", is)) => stage.changed.lock().unwrap().unshaped = is == "yes",
             Some(("sign", words)) => sign(words)?,
             Some(("end", name)) => drop(servers.remove(name)),
             Some(("begin", name)) => drop(servers.insert(name.to_owned(), begin(&stage, &sockets, name)?)),
@@ -158,6 +159,8 @@ struct Changed {
     events: Vec<Value>,
     /// Whether keys are logged and the prefix is not dark.
     exposed: bool,
+    /// Whether an uplink is not shaped that is to be.
+    unshaped: bool,
 }
 
 fn now_s() -> f64 {
@@ -318,19 +321,49 @@ impl Stage {
                 json!({ "address": address, "mac": format!("02:00:5e:00:53:{place:02x}"), "name": format!("{name}.home.internal"), "fixed": fixed, "seconds": 43_000 - 9_000 * place })
             })
             .collect();
+        let shaped = |rate: u64, least: Value, now: Value, why: Value| {
+            json!({ "rate_bits": rate, "least_bits": least, "rate_in_force_bits": now, "why": why, "sent_packets": slow as u64, "sent_bytes": fast as u64,
+                    "dropped_packets": slow as u64 / 9, "marked_packets": slow as u64 / 40, "backlog_bytes": 0, "peak_delay_ms": 4.2 })
+        };
+        let follows = (12.0 + 40.0 * (0.5 + 0.5 * (age / 30.0).sin())) * 1e6;
+        let no_cake = "the kernel has no CAKE: it needs the module sch_cake (OpenWrt: kmod-sched-cake)";
+        let is_shaped = !self.changed.lock().unwrap().unshaped;
+        let sent = match is_shaped {
+            true => shaped(40_000_000, Value::Null, json!(40_000_000), Value::Null),
+            false => shaped(40_000_000, Value::Null, Value::Null, json!(no_cake)),
+        };
+        let opened = |protocol: &str,
+                      address: &str,
+                      port: u16,
+                      external: &str,
+                      external_port: u16,
+                      by: &str,
+                      from: &[&str]| {
+            json!({ "network": "home", "protocol": protocol, "address": address, "port": port, "external_address": external, "external_port": external_port, "from": from,
+                    "asked_by": by, "seconds": 7200 - port % 3600 })
+        };
         json!({
             "version": "0.1.0", "uptime_seconds": age as u64,
             "uplinks": [
                 { "name": "fibre", "interface": "eth0", "link_up": true, "works": true, "probes_answered": true, "router": "fe80::1", "router_seconds": 1740,
-                  "prefixes": [{ "prefix": "2001:db8:40::/56", "preferred_seconds": 3400, "valid_seconds": 7000 }], "waits_for_prefix": null, "dns_servers": ["2001:db8:53::1"], "tunnel": null },
+                  "prefixes": [{ "prefix": "2001:db8:40::/56", "preferred_seconds": 3400, "valid_seconds": 7000 }], "waits_for_prefix": null, "dns_servers": ["2001:db8:53::1"], "tunnel": null,
+                  "bandwidth": { "down": shaped(250_000_000, Value::Null, json!(250_000_000), Value::Null), "up": sent, "delay": null } },
                 { "name": "lte", "interface": "wwan0", "link_up": true, "works": true, "probes_answered": null, "router": "fe80::8:1", "router_seconds": 600,
-                  "prefixes": [{ "prefix": "2001:db8:77:10::/64", "preferred_seconds": 900, "valid_seconds": 1800 }], "waits_for_prefix": null, "dns_servers": ["2001:db8:77::53"], "tunnel": null },
+                  "prefixes": [{ "prefix": "2001:db8:77:10::/64", "preferred_seconds": 900, "valid_seconds": 1800 }], "waits_for_prefix": null, "dns_servers": ["2001:db8:77::53"], "tunnel": null,
+                  "bandwidth": { "down": shaped(150_000_000, json!(10_000_000), json!(follows as u64), Value::Null), "up": null, "delay": { "reflector": "2001:db8:77::53", "usual_ms": 31.4, "newest_ms": 38.0 } } },
             ],
             "networks": [
                 { "name": "home", "interface": "eth1", "link_up": true, "advertises": true, "default_router": true,
                   "prefixes": [{ "prefix": "2001:db8:40:1::/64", "preferred_seconds": 3400, "valid_seconds": 7000 }], "dns_servers": [], "advertisements_sent": 812, "solicitations_received": 31, "rogue_routers": [],
                   "dnsmasq": { "runs": true, "why": null, "restarts": 0, "range": "192.168.1.128-192.168.1.254", "addresses": 127, "domain": "home.internal",
-                    "leases": leased } },
+                    "leases": leased },
+                  "dhcp6": { "delegates": 60, "hosts": [{ "name": "nas", "addresses": ["2001:db8:40:1::5", "fd12:3456:789a:1::5"] }] }, "port_mappings": 3 },
+            ],
+            "delegated_prefixes": [{ "network": "home", "router": "fe80::5eff:fe00:5309", "duid": "00:03:00:01:02:00:5e:00:53:09", "prefixes": [{ "prefix": "2001:db8:40:10::/60", "preferred_seconds": 2700, "valid_seconds": 5400 }], "seconds": 5400 }],
+            "port_mappings": [
+                opened("udp", "192.168.1.130", 3074, "203.0.113.7", 3074, "NAT-PMP", &[]),
+                opened("tcp", "192.168.1.187", 51413, "203.0.113.7", 40112, "PCP", &["198.51.100.0/24 port 443"]),
+                opened("tcp", "2001:db8:40:1::22", 22000, "2001:db8:40:1::22", 22000, "PCP", &[]),
             ],
             "addresses": [],
             "routes": [
@@ -347,7 +380,7 @@ impl Stage {
             },
             "connections": 214 + (age as u64 % 17),
             "talkers": (1..8).map(|number| json!({ "address": format!("2001:db8:40:1::{number:x}{number:x}"), "connections": 3 * number, "sent_bytes": (age * 900.0) as u64 / number, "sent_packets": 1, "received_bytes": (age * 21_000.0) as u64 / number, "received_packets": 1 })).collect::<Value>(),
-            "peers": [], "problems": [],
+            "peers": [], "problems": if is_shaped { vec![] } else { vec![format!("uplink fibre: what is sent is not shaped: {no_cake}")] },
         })
     }
 

@@ -52,6 +52,10 @@ export function briefly(seconds) {
     return `${Math.floor(s / 86400)} d`;
 }
 
+// What is left of a time that may have no end.
+export const left = (seconds) => (seconds === null || seconds === undefined ? "no end" : duration(seconds));
+export const list = (items) => (items?.length ? items.join(", ") : NONE);
+
 const two = (number) => String(number).padStart(2, "0");
 export function clock(unix_ms) {
     const at = new Date(unix_ms);

@@ -157,6 +157,10 @@ export class Table {
     }
 }
 
+// A column of words, and one of numbers, which is sorted.
+export const text = (name, label, of, className = "") => ({ name, label, class: className, show: (_, row) => of(row) });
+export const number = (name, label, of, how) => ({ name, label, class: "number", first: "down", sort: (row) => of(row) ?? null, show: (_, row) => how(of(row)) });
+
 // A cell with a link in it, made once.
 export function linked(cell, text, address) {
     let link = cell.firstElementChild;

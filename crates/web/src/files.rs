@@ -56,6 +56,7 @@ const FILES: &[File] = &[
     file!("/table.js", SCRIPT),
     file!("/view/events.js", SCRIPT),
     file!("/view/gateway.js", SCRIPT),
+    file!("/view/hosts.js", SCRIPT),
     file!("/view/overview.js", SCRIPT),
     file!("/view/peer.js", SCRIPT),
     file!("/view/peers.js", SCRIPT),

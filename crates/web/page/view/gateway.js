@@ -1,14 +1,10 @@
 // The gateway: uplinks, networks, hosts; and its firewall.
 
 import { figure, h, mark, say, section } from "../dom.js";
-import { Table, toned } from "../table.js";
+import { Table, number, text, toned } from "../table.js";
 import * as feed from "../feed.js";
-import { bytes, count, duration, plural } from "../format.js";
-
-const left = (seconds) => (seconds === null || seconds === undefined ? "no end" : duration(seconds));
-const list = (items) => (items?.length ? items.join(", ") : "–");
-const text = (name, label, of, className = "") => ({ name, label, class: className, show: (_, row) => of(row) });
-const number = (name, label, of, how) => ({ name, label, class: "number", first: "down", sort: (row) => of(row) ?? null, show: (_, row) => how(of(row)) });
+import { bytes, count, duration, left, list, ms, rate } from "../format.js";
+import { fromHere } from "./hosts.js";
 
 // The gateways, with their names.
 export const gateways = () => Object.entries(feed.state.gateways).map(([name, is]) => ({ name, is }));
@@ -37,6 +33,47 @@ export function uplinkTable() {
     });
     table.element.classList.add("uplinks");
     return table;
+}
+
+const bits = (number) => rate(number === null ? null : number / 8);
+
+function stateOfShaping(row) {
+    if (row.stale) return ["not known", "idle"];
+    return row.rate_in_force_bits === null ? ["not shaped", "bad"] : ["shaped", "good"];
+}
+
+// The directions of uplinks whose bandwidth is given.
+const directions = (uplinks) =>
+    uplinks.flatMap(({ name, bandwidth, stale }) =>
+        ["down", "up"].filter((way) => bandwidth?.[way]).map((way) => ({ ...bandwidth[way], name, way: way === "down" ? "in" : "out", stale })),
+    );
+
+function bandwidthTable() {
+    const table = new Table({
+        label: "Bandwidth of uplinks",
+        key: (row) => `${row.name} ${row.way}`,
+        empty: "No uplink has a bandwidth.",
+        columns: [
+            { name: "state", label: "State", class: "state", show: (cell, row) => toned(cell, ...stateOfShaping(row)) },
+            text("name", "Uplink", (row) => `${row.name}, ${row.way}`, "name"),
+            number("rate", "Rate now", (row) => row.rate_in_force_bits, bits),
+            text("given", "Configured", (row) => row.why ?? (row.least_bits ? `${bits(row.least_bits)} to ${bits(row.rate_bits)}` : bits(row.rate_bits)), "wide"),
+            number("waits", "Packets wait", (row) => (row.rate_in_force_bits === null ? null : row.peak_delay_ms), ms),
+            number("dropped", "Dropped", (row) => row.dropped_packets, count),
+            number("marked", "Marked", (row) => row.marked_packets, count),
+        ],
+    });
+    table.element.classList.add("bandwidth");
+    return table;
+}
+
+// Whom rates follow, a sentence for each uplink where they do.
+function follows({ name, bandwidth }) {
+    const delay = bandwidth?.delay;
+    if (!delay) return [];
+    if (!delay.reflector) return [`${name}: the rates stay, as there is no router to ask`];
+    if (delay.usual_ms === null || delay.newest_ms === null) return [`${name}: the rates stay, as ${delay.reflector} does not answer`];
+    return [`${name}: the rates follow ${delay.reflector}, which answers in ${ms(delay.newest_ms)}, usually in ${ms(delay.usual_ms)}`];
 }
 
 export function talkerTable() {
@@ -76,6 +113,9 @@ export function gateway(main) {
     const none = nothing(main, "Gateway", "No gateway runs here: a configuration with [[uplink]] or [[network]] makes one (`sidestep up`).");
     const figures = { connections: figure("Connections"), uptime: figure("Running"), version: figure("Version") };
     const uplinks = uplinkTable();
+    const rates = bandwidthTable();
+    const followed = h("p", { class: "note" });
+    const bandwidth = section("Bandwidth", rates.element, followed);
     const leases = new Table({
         label: "Prefixes and how long they last",
         key: (row) => `${row.at} ${row.prefix}`,
@@ -89,20 +129,7 @@ export function gateway(main) {
         ],
     });
     leases.element.classList.add("leases");
-    const hosts = new Table({
-        label: "Hosts that have their IPv4 address from here",
-        key: (row) => `${row.at} ${row.address}`,
-        empty: "No host has an address from here.",
-        columns: [
-            { ...text("name", "Name", (row) => row.name ?? "–", "code name"), sort: (row) => row.name ?? null },
-            { ...text("address", "Address", (row) => row.address, "code"), sort: (row) => row.address.split(".").map((part) => part.padStart(3, "0")).join(".") },
-            { ...text("mac", "MAC", (row) => row.mac, "code"), sort: (row) => row.mac },
-            { ...text("at", "Network", (row) => row.at), sort: (row) => row.at },
-            { name: "left", label: "Left", class: "number", sort: (row) => row.seconds ?? Infinity, show: (_, row) => (row.fixed ? `${left(row.seconds)}, fixed` : left(row.seconds)) },
-        ],
-    });
-    hosts.element.classList.add("leased");
-    const leased = section("Hosts", hosts.element);
+    const given = fromHere();
     const neighbors = new Table({
         label: "Neighbors",
         key: (row) => `${row.interface} ${row.address}`,
@@ -131,15 +158,16 @@ export function gateway(main) {
     });
     routes.element.classList.add("routes");
     const problems = h("ul", { class: "problems" });
-    const tables = [uplinks, leases, hosts, neighbors, talkers, routes];
+    const tables = [uplinks, rates, leases, ...given, neighbors, talkers, routes];
     const all = h(
         "div",
         {},
         problems,
         h("dl", { class: "figures" }, Object.values(figures).map((one) => one.element)),
         section("Uplinks", uplinks.element),
+        bandwidth,
         section("Leases", leases.element),
-        leased,
+        given.map(({ element }) => element),
         h("div", { class: "halves" }, section("Neighbors", neighbors.element), section("Top talkers", talkers.element, why)),
         section("Routes", routes.element),
     );
@@ -158,9 +186,12 @@ export function gateway(main) {
             uplinks.update(of(some, "uplinks"));
             const lasting = (links) => links.flatMap((link) => link.prefixes.map((prefix) => ({ ...prefix, at: link.name, interface: link.interface })));
             leases.update([...lasting(of(some, "uplinks")), ...lasting(of(some, "networks"))]);
-            const served = of(some, "networks").filter((network) => network.dnsmasq?.range);
-            leased.hidden = served.length === 0;
-            hosts.update(served.flatMap((network) => network.dnsmasq.leases.map((lease) => ({ ...lease, at: network.name, stale: network.stale }))));
+            const shaped = directions(of(some, "uplinks"));
+            bandwidth.hidden = shaped.length === 0;
+            rates.update(shaped);
+            say(followed, of(alive, "uplinks").flatMap(follows).join("; "));
+            const found = { delegated: of(some, "delegated_prefixes"), mappings: of(some, "port_mappings") };
+            given.forEach((part) => part.update(of(some, "networks"), found));
             neighbors.update(of(some, "neighbors"));
             talkers.update(of(some, "talkers"));
             routes.update(of(some, "routes"));
