@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use control::router_status as status;
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Interest, Poller};
 use linux::netlink::Link as KernelLink;
 use linux::udp::{EndpointOptions, HostSocket, Segmentation};
 use router::delegation::LeasedPrefix;
 use router::dhcp6::{Delegated, Link, Pool, Server};
-use router::plan::{Plan, Route, Via};
+use router::plan::{Address, Plan, Route, Via};
 use router::site::{Network, Site};
 use router::uplink::UplinkState;
 use wire::dhcpv6::{ALL_SERVERS, SERVER_PORT};
@@ -126,7 +126,7 @@ impl Dhcp6 {
         let found = site.networks.iter().position(|network| network.name == socket.network);
         let Some((place, network)) = found.map(|place| (place, &site.networks[place])) else { return false };
         let Some(settings) = &network.dhcp6 else { return false };
-        let prefixes = prefixes_of(network, plan);
+        let prefixes = prefixes_of(network, &plan.addresses);
         let offer = plan.offers.get(place).and_then(Option::as_ref);
         let link = Link {
             network: &network.name,
@@ -194,21 +194,29 @@ fn network_of<'s>(lease: &Delegated, site: &'s Site) -> Option<&'s Network> {
 /// What a network gives hosts of the configuration by DHCPv6, or routers behind it; null where neither.
 pub(super) fn status_of(network: &Network, plan: &Plan) -> Option<status::Dhcp6> {
     let settings = network.dhcp6.as_ref()?;
-    let prefixes = prefixes_of(network, plan);
+    let prefixes = prefixes_of(network, &plan.addresses);
     let host = |host: &router::dhcp6::FixedHost| status::Dhcp6Host {
         name: host.name.clone(),
-        addresses: prefixes
-            .iter()
-            .filter(|leased| leased.prefix.prefix_len() == 64)
-            .map(|leased| Ipv6Addr::from_bits(leased.prefix.network().to_bits() | u128::from(host.host)))
-            .collect(),
+        addresses: prefixes.iter().filter_map(|leased| host.address_in(leased.prefix)).collect(),
     };
     Some(status::Dhcp6 { delegates: settings.delegate, hosts: settings.hosts.iter().map(host).collect() })
 }
 
-/// The prefixes that hosts of a network have addresses in.
-fn prefixes_of(network: &Network, plan: &Plan) -> Vec<LeasedPrefix> {
-    let here = plan.addresses.iter().filter(|address| address.interface == network.interface);
+/// The prefixes in which hosts of a network are to be found by their names: those that they are to use now. Where there is none,
+/// as while no uplink works, those that they still have.
+pub(super) fn prefixes_of_names(network: &Network, addresses: &[Address], now: Instant) -> Vec<Ipv6Net> {
+    let mut prefixes = prefixes_of(network, addresses);
+    prefixes.retain(|leased| !leased.valid.is_expired(now));
+    let is_preferred = |leased: &LeasedPrefix| !leased.preferred.is_expired(now);
+    if prefixes.iter().any(is_preferred) {
+        prefixes.retain(is_preferred);
+    }
+    prefixes.into_iter().map(|leased| leased.prefix).collect()
+}
+
+/// The prefixes that hosts of a network have addresses in, where the gateway has these itself.
+fn prefixes_of(network: &Network, addresses: &[Address]) -> Vec<LeasedPrefix> {
+    let here = addresses.iter().filter(|address| address.interface == network.interface);
     let of_ipv6 = here.filter_map(|address| match address.address {
         IpNet::V6(net) => {
             let (preferred, valid) = (address.preferred, address.valid);

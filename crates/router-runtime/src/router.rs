@@ -232,7 +232,7 @@ impl Router {
                 let mut problems = self.restore(now);
                 problems.extend(self.renew_plan(now).into_iter().map(|problem| problem.text));
                 problems.extend(self.lines.follow(&self.uplinks, &self.links, &self.poller, now));
-                problems.extend(self.follow_hosts());
+                problems.extend(self.follow_hosts(now));
                 problems.extend(self.follow_port_mapping(now));
                 problems.extend(self.dhcp6.follow(&self.site, &self.links, &self.poller, now));
                 problems.extend(self.flows.follow(self.site.flows.as_ref(), self.networks_behind()));
@@ -276,7 +276,7 @@ impl Router {
 
     /// Has hosts that ask for addresses and names answered as it is now. Only once a configuration is in force: one that is
     /// refused changes nothing for them.
-    fn follow_hosts(&mut self) -> Vec<String> {
+    fn follow_hosts(&mut self, now: Instant) -> Vec<String> {
         let working = self.uplinks.iter().filter(|interface| interface.state.works());
         let announced = working.flat_map(|interface| {
             let servers = interface.state.dns_servers().into_iter();
@@ -287,6 +287,7 @@ impl Router {
             links: &self.links,
             addresses: &self.plan.addresses,
             announced: announced.collect(),
+            now,
         };
         let mut problems = self.stubby.follow(&self.site);
         problems.extend(self.dnsmasqs.follow(&self.site, &around));

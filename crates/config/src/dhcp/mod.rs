@@ -11,7 +11,6 @@ use toml::Spanned;
 use wire::ethernet::MacAddress;
 
 use crate::converter::Converter;
-use crate::document::Document;
 use crate::report::Finding;
 use crate::section::Given;
 use crate::value::{self, Problem, duration, problem};
@@ -104,20 +103,6 @@ impl Converter<'_> {
     }
 }
 
-/// The addresses of each name that a host has in some network, for rules.
-pub(crate) fn addresses_by_name<T: std::str::FromStr>(
-    document: &Document,
-) -> std::collections::BTreeMap<String, Vec<T>> {
-    let mut named = std::collections::BTreeMap::<String, Vec<T>>::new();
-    let tables = document.network.list().iter().filter_map(|network| network.get_ref().dhcp.get());
-    for host in tables.flat_map(|table| table.host.list()).map(Spanned::get_ref) {
-        if let (Some(name), Some(Ok(address))) = (host.name.text(), host.address.text().map(str::parse)) {
-            named.entry(name.to_owned()).or_default().push(address);
-        }
-    }
-    named
-}
-
 fn problem_of(label: impl Into<String>, help: &str) -> Problem {
     Problem { label: label.into(), help: help.to_owned() }
 }
@@ -128,7 +113,8 @@ pub(crate) fn is_host_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && plain && !text.starts_with('-') && !text.ends_with('-')
 }
 
-fn host_name(text: &str) -> Result<String, Problem> {
+/// What a host may be called, which nothing else is.
+pub(crate) fn host_name(text: &str) -> Result<String, Problem> {
     if [dnsmasq::GATEWAY, "localhost"].iter().any(|taken| text.eq_ignore_ascii_case(taken)) {
         return problem("means something else already", "choose another name");
     }

@@ -7,7 +7,7 @@ use toml::Spanned;
 use wire::ethernet::MacAddress;
 
 use crate::converter::Converter;
-use crate::dhcp::is_host_label;
+use crate::dhcp::host_name;
 use crate::network::host;
 use crate::report::Finding;
 use crate::section::Given;
@@ -52,10 +52,7 @@ impl Converter<'_> {
     }
 
     fn fixed_host6(&mut self, given: &Host6Table, own: u64) -> Option<FixedHost> {
-        let name = self.value(&given.name, |text| match is_host_label(text) {
-            true => Ok(text.to_owned()),
-            false => problem("not a name for a host", "1 to 63 letters, digits and -, like \"printer\""),
-        });
+        let name = self.value(&given.name, host_name);
         let host = self.value(&given.address, |text| match host(text)? {
             host if host == own => problem("the gateway's own address", "write another one"),
             host => Ok(host),

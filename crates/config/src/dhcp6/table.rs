@@ -19,7 +19,8 @@ section! {
 section! {
     /// `[[network.dhcp6.host]]`, as it stands in the file.
     Host6Table = "[[network.dhcp6.host]]", named "host" {
-        /// What `status` calls it.
+        /// Its name: letters, digits and `-`. With [`[dns]`](#dns-names) it is resolved, also while the host is off, and nobody else
+        /// gets it; [rules](firewall.md#rules) may name the host by it.
         name: String = Required(r#"what it is called, like "printer""#);
         /// Its DUID, by which DHCPv6 knows hosts; or `mac`.
         duid: String = Otherwise("`mac` is there");

@@ -1,12 +1,13 @@
 //! Tables `[[zone]]` and `[firewall]`: zones, rules, and packets that they are tested with.
 
 mod findings;
+mod hosts;
 mod members;
 mod reach;
 pub(crate) mod table;
 mod value;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use ipnet::Ipv6Net;
 use router::firewall::address::Address;
@@ -18,13 +19,13 @@ use router::nat64::Nat64;
 use toml::Spanned;
 
 use crate::converter::Converter;
-use crate::dhcp::addresses_by_name;
 use crate::document::Document;
 use crate::nat64::{add_embedded, join_zone};
 use crate::report::Finding;
 use crate::section::Given;
 use crate::transition::TransitionTable;
 use crate::value::{Problem, inner_prefix, interface, problem};
+use hosts::{addresses_by_name, hosts_of_dhcp6};
 pub(crate) use members::Tunnels;
 use table::{FirewallTable, OneOrMany, RuleTable, ScheduleTable, TestTable, ZoneTable};
 use value::Names;
@@ -139,7 +140,8 @@ impl Converter<'_> {
                 self.refuse(set.span(), "services", problem);
             }
         }
-        let means = Means { policy: &named, addresses, services, schedules: schedules? };
+        let hosts6 = hosts_of_dhcp6(document).filter_map(|host| host.name.text()).collect();
+        let means = Means { policy: &named, addresses, hosts6, services, schedules: schedules? };
         let rules: Vec<_> = table.rule.list().iter().map(|rule| self.rule(rule.get_ref(), &means)).collect();
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
         let refuse = settings.as_ref()?.refuse;
@@ -290,8 +292,8 @@ impl Converter<'_> {
     fn rule(&mut self, rule: &RuleTable, means: &Means<'_>) -> Option<Rule> {
         let from = self.optional(&rule.from, |words| means.zone_set(words));
         let to = self.optional(&rule.to, |words| means.zone_set(words));
-        let source = self.optional(&rule.source, |words| means.addresses.resolve(words));
-        let destination = self.optional(&rule.destination, |words| means.addresses.resolve(words));
+        let source = self.optional(&rule.source, |words| means.addresses_in(words, &rule.from));
+        let destination = self.optional(&rule.destination, |words| means.addresses_in(words, &rule.to));
         let service = self.optional(&rule.service, |words| means.services.resolve(words));
         let rate = self.optional(&rule.rate, value::rate);
         let schedule = self.optional(&rule.schedule, |name| means.schedule(name));
@@ -371,11 +373,28 @@ enum Kind {
 struct Means<'t> {
     policy: &'t Policy,
     addresses: Names<'t, Address>,
+    /// Which of them are hosts' that are known by the last bits of an IPv6 address.
+    hosts6: BTreeSet<&'t str>,
     services: Names<'t, Service>,
     schedules: BTreeMap<String, Schedule>,
 }
 
 impl Means<'_> {
+    /// What the words of a rule mean that has these zones on that side. Where they name a host by the last bits of its address,
+    /// zones have to be given: a host elsewhere, or anybody outside, may choose the same.
+    fn addresses_in(&self, words: &OneOrMany, zones: &Given<OneOrMany>) -> Result<Vec<Address>, Problem> {
+        let addresses = self.addresses.resolve(words)?;
+        match self.addresses.named_in(words, &self.hosts6).filter(|_| zones.is_absent()) {
+            None => Ok(addresses),
+            Some(host) => problem(
+                format!(
+                    "`{host}` is known by the last 64 bits of its IPv6 address, which hosts elsewhere can have, too"
+                ),
+                format!("add `{}`, the zone of its network", zones.key.name),
+            ),
+        }
+    }
+
     fn zone_set(&self, words: &OneOrMany) -> Result<ZoneSet, Problem> {
         let mut zones: Vec<ZoneRef> = Vec::new();
         for word in words.iter() {

@@ -60,10 +60,12 @@ section! {
         /// Zones that the packet goes to, by name, and `gateway`.
         to: OneOrMany = Otherwise("everywhere, including the gateway");
         /// Source addresses: `2001:db8::1`, `2001:db8::/32`, `2001:db8::1-2001:db8::9`, names in
-        /// `[firewall.addresses]` and of [hosts with a fixed address](gateway.md#networkdhcp-ipv4-addresses-for-hosts), and `*::10`: the last 64 bits, whatever the current prefix (`*::10/48`: the last
-        /// 48).
+        /// `[firewall.addresses]` and of hosts with a fixed address ([IPv4](gateway.md#networkdhcp-ipv4-addresses-for-hosts),
+        /// [IPv6](gateway.md#networkdhcp6-addresses-for-hosts-prefixes-for-routers)), and `*::10`: the last 64 bits,
+        /// whatever the current prefix (`*::10/48`: the last 48). The name of a host with a fixed IPv6 address stands for
+        /// its last 64 bits, which somebody elsewhere may choose, too: such a rule needs `from`.
         source: OneOrMany = Otherwise("any");
-        /// Destination addresses, in the same forms.
+        /// Destination addresses, in the same forms; with the name of a host with a fixed IPv6 address `to` is needed.
         destination: OneOrMany = Otherwise("any");
         /// `tcp/443`, `udp/8000-8010`, `icmpv6/echo-request`, `icmpv6/1/4` (type and code), `tcp`, `esp`, `proto/47`,
         /// names in `[firewall.services]`, and predefined ones: `ssh`, `dns`, `https` (with QUIC), `ipsec`, `ping`,

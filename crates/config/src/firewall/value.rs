@@ -1,6 +1,6 @@
 //! Values of the firewall: from text to what it means, or to what is wrong with it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use router::firewall::address::{Address, AddressError};
 use router::firewall::policy::Per;
@@ -120,6 +120,14 @@ impl<T: Clone> Names<'_, T> {
             return problem("an empty list", "leave the key out to match anything");
         }
         Ok(found)
+    }
+
+    /// The first of the names that the words have, themselves or in a set. They have a [meaning](Self::resolve).
+    pub(super) fn named_in<'w>(&'w self, words: &'w OneOrMany, names: &BTreeSet<&str>) -> Option<&'w str> {
+        words.iter().find_map(|word| match self.named.get(word) {
+            Some(set) => self.named_in(set.get_ref(), names),
+            None => names.contains(word).then_some(word),
+        })
     }
 
     fn collect<'w>(

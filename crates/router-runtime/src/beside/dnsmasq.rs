@@ -1,8 +1,9 @@
 //! One dnsmasq for each network whose hosts ask the gateway for addresses or names: [`router::hosts`] says what it is told.
 //!
-//! Its configuration and the servers that it asks are two files in a folder beside the journal, which it reads; its leases
-//! are in a file in the state directory, so that they outlive it. A changed configuration is another process, which takes
-//! milliseconds; other servers are read by the one that runs.
+//! Its configuration, the servers that it asks, and names with IPv6 addresses are files in a folder beside the journal, which it
+//! reads; its leases are in a file in the state directory, so that they outlive it. A changed configuration is another process,
+//! which takes milliseconds; other servers and names, which come and go with the uplinks, are read by the one that runs when it
+//! gets SIGHUP. (Before version 2.88 a folder that it watches by itself, `hostsdir`, only adds names.)
 
 use std::collections::BTreeSet;
 use std::fs::OpenOptions;
@@ -11,19 +12,20 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use control::router_status as status;
 use linux::netlink::Link;
 use linux::process::{Capability, find_program};
 use router::firewall::Policy;
-use router::hosts::lease::leases;
+use router::hosts::lease::{leases, without_names};
 use router::hosts::{Upstream, dnsmasq, stubby};
 use router::plan::Address;
 use router::site::{Network, Site};
 use tracing::warn;
 
 use super::program::{Description, Program, taken};
+use crate::dhcp6::prefixes_of_names;
 use crate::error::Error;
 
 /// The program, and Debian's package of it without a service of its own.
@@ -40,6 +42,7 @@ const FOR_NAMES: &[Capability] = &[Capability::CAP_NET_BIND_SERVICE];
 const RESOLVER: &str = "/etc/resolv.conf";
 const CONFIGURATION: &str = "dnsmasq.conf";
 const SERVERS: &str = "servers.conf";
+const NAMES: &str = "names";
 
 /// All that run.
 pub(crate) struct Dnsmasqs {
@@ -53,8 +56,22 @@ pub(crate) struct Dnsmasqs {
 struct Running {
     network: String,
     configuration: String,
-    servers: String,
+    files: Files,
     program: Program,
+}
+
+/// What it reads again when it is told to.
+#[derive(PartialEq, Eq)]
+struct Files {
+    servers: String,
+    names: String,
+}
+
+impl Files {
+    fn write(&self, folder: &Path) -> io::Result<()> {
+        linux::file::replace(&folder.join(SERVERS), self.servers.as_bytes())?;
+        linux::file::replace(&folder.join(NAMES), self.names.as_bytes()).map(drop)
+    }
 }
 
 /// What they depend on beside the configuration.
@@ -65,6 +82,7 @@ pub(crate) struct Surroundings<'a> {
     pub(crate) addresses: &'a [Address],
     /// Servers that working uplinks announce, each with the uplink's interface.
     pub(crate) announced: Vec<(Ipv6Addr, &'a str)>,
+    pub(crate) now: Instant,
 }
 
 impl Dnsmasqs {
@@ -92,43 +110,43 @@ impl Dnsmasqs {
             around.links.iter().find(|link| link.name == network.interface && link.up).map(|link| link.index)
         };
         // Without its interface it would listen nowhere.
-        let wanted: Vec<(&Network, String)> = site
+        let prefixes = |network: &Network| prefixes_of_names(network, around.addresses, around.now);
+        let wanted: Vec<(&Network, String, Files)> = site
             .networks
             .iter()
             .filter(|network| network.has_server())
             .filter_map(|network| {
                 let others: Vec<_> = site.known_to(network, around.policy).collect();
-                Some((network, dnsmasq::configuration(site, network, &others, index(network)?)))
+                let names = dnsmasq::names(site, network, &others, prefixes);
+                let files = Files { servers: servers.clone(), names };
+                Some((network, dnsmasq::configuration(site, network, &others, index(network)?), files))
             })
             .collect();
         let is_wanted = |running: &Running| {
             wanted
                 .iter()
-                .any(|(network, text)| network.name == running.network && *text == running.configuration)
+                .any(|(network, text, _)| network.name == running.network && *text == running.configuration)
         };
         let (stay, go): (Vec<_>, Vec<_>) = std::mem::take(&mut self.running).into_iter().partition(is_wanted);
         self.running = stay;
         for gone in go {
             self.end(gone);
         }
-        for running in &mut self.running {
-            if running.servers == servers {
-                continue;
-            }
-            match linux::file::replace(&self.folder.join(&running.network).join(SERVERS), servers.as_bytes())
-            {
-                Ok(_) => {
-                    running.servers.clone_from(&servers);
-                    running.program.reread();
+        for (network, configuration, files) in wanted {
+            if let Some(running) = self.running.iter_mut().find(|running| running.network == network.name) {
+                if running.files == files {
+                    continue;
                 }
-                Err(error) => problems.push(format!("network {:?}: {PROGRAM}: {error}", running.network)),
-            }
-        }
-        for (network, configuration) in wanted {
-            if self.running.iter().any(|running| running.network == network.name) {
+                match files.write(&self.folder.join(&running.network)) {
+                    Ok(()) => {
+                        running.files = files;
+                        running.program.reread();
+                    }
+                    Err(error) => problems.push(format!("network {:?}: {PROGRAM}: {error}", network.name)),
+                }
                 continue;
             }
-            match self.start(network, configuration, servers.clone(), around.addresses) {
+            match self.start(site, network, configuration, files, around.addresses) {
                 Ok(running) => self.running.push(running),
                 Err(error) => {
                     problems
@@ -146,22 +164,29 @@ impl Dnsmasqs {
 
     fn start(
         &self,
+        site: &Site,
         network: &Network,
         configuration: String,
-        servers: String,
+        files: Files,
         addresses: &[Address],
     ) -> io::Result<Running> {
         let not_found = || io::Error::other(format!("it is not installed (`apt install {PACKAGE}`)"));
         let path = find_program(PROGRAM).ok_or_else(not_found)?;
         let folder = self.folder.join(&network.name);
         linux::file::replace(&folder.join(CONFIGURATION), configuration.as_bytes())?;
-        linux::file::replace(&folder.join(SERVERS), servers.as_bytes())?;
+        files.write(&folder)?;
         let leases = self.leases_of(&network.name);
         if let Some(folder) = leases.parent() {
             std::fs::create_dir_all(folder)?;
         }
         // There before it starts, so that this file alone is what it may write.
         OpenOptions::new().append(true).create(true).mode(0o600).open(&leases)?;
+        let before = std::fs::read(&leases)?;
+        let now =
+            without_names(&String::from_utf8_lossy(&before), |lease| site.is_anothers_name(network, lease));
+        if now.as_bytes() != before {
+            linux::file::replace(&leases, now.as_bytes())?;
+        }
         let argument = |name: &str, path: &Path| {
             let mut argument = std::ffi::OsString::from(format!("--{name}="));
             argument.push(path);
@@ -171,6 +196,7 @@ impl Dnsmasqs {
             vec!["--keep-in-foreground".into(), argument("conf-file", &folder.join(CONFIGURATION))];
         if network.resolves {
             arguments.push(argument("servers-file", &folder.join(SERVERS)));
+            arguments.push(argument("addn-hosts", &folder.join(NAMES)));
         }
         if network.dhcp.is_some() {
             arguments.push(argument("dhcp-leasefile", &leases));
@@ -194,7 +220,7 @@ impl Dnsmasqs {
             obstacle: Box::new(obstacle),
             listen: Arc::new(|_| true),
         })?;
-        Ok(Running { network: network.name.clone(), configuration, servers, program })
+        Ok(Running { network: network.name.clone(), configuration, files, program })
     }
 
     fn end(&self, running: Running) {
@@ -261,20 +287,26 @@ impl Dnsmasqs {
         leases(&String::from_utf8_lossy(&text), now())
     }
 
-    /// The addresses of names of hosts that have a lease, as hosts of each network are told them.
-    pub(crate) fn named(&self, site: &Site, name: &str) -> Option<IpAddr> {
-        let fixed = site.fixed_hosts().map(|(network, host)| (network, host.name.clone(), host.address));
+    /// The addresses of a name, as hosts of each network are told them; the gateway has these itself.
+    pub(crate) fn named(&self, site: &Site, name: &str, addresses: &[Address], now: Instant) -> Vec<IpAddr> {
+        let fixed = site.fixed_hosts();
+        let fixed = fixed.map(|(network, host)| (network, host.name.clone(), IpAddr::V4(host.address)));
         let leased = site.networks.iter().flat_map(|network| {
             let leases = self.leases(network).into_iter();
-            leases.filter_map(move |lease| Some((network, lease.name?, lease.address)))
+            leases.filter_map(move |lease| Some((network, lease.name?, IpAddr::V4(lease.address))))
+        });
+        let fixed6 = site.fixed_hosts6().flat_map(|(network, host)| {
+            let prefixes = prefixes_of_names(network, addresses, now).into_iter();
+            let addresses = prefixes.filter_map(move |prefix| host.address_in(prefix));
+            addresses.map(move |address| (network, host.name.clone(), IpAddr::V6(address)))
         });
         let is_meant = |network: &Network, host: &str| {
             let domain = site.domain_of(network);
             host.eq_ignore_ascii_case(name)
                 || domain.is_some_and(|domain| format!("{host}.{domain}").eq_ignore_ascii_case(name))
         };
-        let mut all = fixed.chain(leased);
-        all.find(|(network, host, _)| is_meant(network, host)).map(|(.., address)| address.into())
+        let all = fixed.chain(leased).chain(fixed6);
+        all.filter(|(network, host, _)| is_meant(network, host)).map(|(.., address)| address).collect()
     }
 
     /// That the pool has no address left.
@@ -369,6 +401,7 @@ mod tests {
                 (at("2001:db8::53"), "wan0"),
                 (at("2001:db8:1::1"), "wan1"),
             ],
+            now: Instant::now(),
         };
         let own = BTreeSet::from(["2001:db8:1::1".parse().unwrap(), "192.168.1.1".parse().unwrap()]);
         let asked = dnsmasq::servers(&upstream(&site(Upstream::Uplinks), &around, &own));

@@ -5,7 +5,7 @@ use std::time::Instant;
 use config::Firewall;
 use control::{Call, Reply, Request};
 use ipnet::IpNet;
-use router::firewall::{Packet, WordsError};
+use router::firewall::{Packet, WordsError, with_addresses};
 use tracing::warn;
 
 use super::Router;
@@ -38,7 +38,7 @@ impl Router {
             }
             Request::Events { after } => Reply::of(&events::since(after)),
             Request::Explain { ref packet } => match self.kernel.firewall_in_force() {
-                Some(firewall) => match self.explain(&firewall, packet) {
+                Some(firewall) => match self.explain(&firewall, packet, now) {
                     Ok(document) => Reply::Ok(document),
                     Err(error) => Reply::Error(error.to_string()),
                 },
@@ -59,16 +59,18 @@ impl Router {
     }
 
     /// What becomes of a packet now: with hosts' names, and ports that they have asked for.
-    fn explain(&self, firewall: &Firewall, packet: &str) -> Result<serde_json::Value, WordsError> {
+    fn explain(
+        &self,
+        firewall: &Firewall,
+        packet: &str,
+        now: Instant,
+    ) -> Result<serde_json::Value, WordsError> {
         let translate = |packet: &mut Packet| {
             self.port_mapping.translate(&self.site, &firewall.policy, packet);
         };
-        explain(firewall, &self.file, &self.with_addresses(packet), translate)
-    }
-
-    /// Words of a packet with addresses in the place of hosts' names.
-    fn with_addresses(&self, words: &str) -> String {
-        router::firewall::with_addresses(words, |name| self.dnsmasqs.named(&self.site, name))
+        let addresses = &self.plan.addresses;
+        let packet = with_addresses(packet, |name| self.dnsmasqs.named(&self.site, name, addresses, now));
+        explain(firewall, &self.file, &packet, translate)
     }
 
     /// Networks of hosts behind the gateway, each with the gateway's own address in it.

@@ -335,15 +335,16 @@ impl Delegated {
 /// The addresses of a host that the configuration knows, and what is over.
 fn assigned(asked: &Assignment, client: &Client<'_>, link: &Link<'_>, now: Instant) -> Assignment {
     let known = link.settings.hosts.iter().find(|host| host.identity.is(client.duid, client.source));
-    let in_prefix = |host: &FixedHost, leased: &LeasedPrefix| AssignedAddress {
-        address: Ipv6Addr::from_bits(leased.prefix.network().to_bits() | u128::from(host.host)),
-        preferred_lifetime: seconds(leased.preferred, PREFERRED_LIMIT, now),
-        valid_lifetime: seconds(leased.valid, VALID_LIMIT, now),
+    let in_prefix = |host: &FixedHost, leased: &LeasedPrefix| {
+        Some(AssignedAddress {
+            address: host.address_in(leased.prefix)?,
+            preferred_lifetime: seconds(leased.preferred, PREFERRED_LIMIT, now),
+            valid_lifetime: seconds(leased.valid, VALID_LIMIT, now),
+        })
     };
-    let addresses = known.into_iter().flat_map(|host| {
-        let of_hosts = link.prefixes.iter().filter(|leased| leased.prefix.prefix_len() == 64);
-        of_hosts.map(move |leased| in_prefix(host, leased))
-    });
+    let addresses = known
+        .into_iter()
+        .flat_map(|host| link.prefixes.iter().filter_map(move |leased| in_prefix(host, leased)));
     let mut addresses: Vec<_> = addresses.filter(|assigned| assigned.valid_lifetime > 0).collect();
     let is_gone =
         |had: &&AssignedAddress| !addresses.iter().any(|now: &AssignedAddress| now.address == had.address);

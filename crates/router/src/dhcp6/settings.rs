@@ -2,6 +2,7 @@
 
 use std::net::Ipv6Addr;
 
+use ipnet::Ipv6Net;
 use wire::ethernet::MacAddress;
 
 /// What a network's hosts and routers may have.
@@ -24,6 +25,15 @@ pub struct FixedHost {
     pub host: u64,
 }
 
+impl FixedHost {
+    /// Its address in a prefix of its network. In one that is no /64 hosts make none, and have none from here.
+    #[must_use]
+    pub fn address_in(&self, prefix: Ipv6Net) -> Option<Ipv6Addr> {
+        let bits = prefix.network().to_bits() | u128::from(self.host);
+        (prefix.prefix_len() == 64).then(|| Ipv6Addr::from_bits(bits))
+    }
+}
+
 /// How a host is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
@@ -34,6 +44,15 @@ pub enum Identity {
 }
 
 impl Identity {
+    /// Its link-layer address, where it is known by that.
+    #[must_use]
+    pub fn mac(&self) -> Option<MacAddress> {
+        match self {
+            Identity::Mac(mac) => Some(*mac),
+            Identity::Duid(_) => None,
+        }
+    }
+
     pub(super) fn is(&self, duid: &[u8], source: Ipv6Addr) -> bool {
         match self {
             Identity::Duid(own) => own == duid,

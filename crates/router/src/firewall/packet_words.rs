@@ -161,16 +161,28 @@ impl Packet {
     }
 }
 
-/// Words of a packet with addresses in the place of names of hosts behind `from` and `to`, as far as `address` knows them.
-/// What means something already stays.
+/// Words of a packet with addresses in the place of names of hosts behind `from` and `to`, as far as `addresses` knows them.
+/// What means something already stays. Of a host's addresses it is the first of the IP version that both ends have.
 #[must_use]
-pub fn with_addresses(words: &str, address: impl Fn(&str) -> Option<IpAddr>) -> String {
+pub fn with_addresses(words: &str, addresses: impl Fn(&str) -> Vec<IpAddr>) -> String {
     let mut before = "";
-    let replaced = words.split_whitespace().map(|word| {
-        let names = matches!(std::mem::replace(&mut before, word), "from" | "to");
-        let names = names && word != GATEWAY && word.parse::<IpAddr>().is_err();
-        let address = if names { address(word) } else { None };
-        address.map_or_else(|| word.to_owned(), |address| address.to_string())
+    let known = words.split_whitespace().map(|word| {
+        let is_end = matches!(std::mem::replace(&mut before, word), "from" | "to") && word != GATEWAY;
+        let known = match word.parse() {
+            _ if !is_end => Vec::new(),
+            Ok(address) => vec![address],
+            Err(_) => addresses(word),
+        };
+        (word, known)
+    });
+    let known: Vec<(&str, Vec<IpAddr>)> = known.collect();
+    let of = |known: &[IpAddr], family| known.iter().copied().find(|address| Family::of(*address) == family);
+    let have_all =
+        |family: &Family| known.iter().all(|(_, known)| known.is_empty() || of(known, *family).is_some());
+    let family = [Family::V4, Family::V6].into_iter().find(have_all);
+    let replaced = known.iter().map(|(word, known)| {
+        let address = family.and_then(|family| of(known, family)).or(known.first().copied());
+        address.map_or_else(|| (*word).to_owned(), |address| address.to_string())
     });
     replaced.collect::<Vec<_>>().join(" ")
 }
@@ -427,7 +439,13 @@ mod tests {
 
     #[test]
     fn names_of_hosts_stand_for_their_addresses_behind_from_and_to_alone() {
-        let known = |name: &str| (name == "printer").then(|| IpAddr::from([192, 168, 1, 5]));
+        let address = |text: &str| -> IpAddr { text.parse().unwrap() };
+        let known = |name: &str| match name {
+            "printer" => vec![address("192.168.1.5")],
+            "nas" => vec![address("192.168.1.6"), address("fd00::6"), address("2001:db8::6")],
+            "camera" => vec![address("2001:db8::7")],
+            _ => Vec::new(),
+        };
         let shown = |words: &str| with_addresses(words, known);
         assert_eq!(
             shown("tcp from printer  to gateway port 53 in printer"),
@@ -438,6 +456,12 @@ mod tests {
             "tcp from 192.0.2.1 to 192.168.1.5 out lan"
         );
         assert_eq!(shown("tcp from unknown to fibre"), "tcp from unknown to fibre");
+        // Both ends speak one version, if they can.
+        assert_eq!(shown("tcp from printer to nas"), "tcp from 192.168.1.5 to 192.168.1.6");
+        assert_eq!(shown("tcp from nas to gateway"), "tcp from 192.168.1.6 to gateway");
+        assert_eq!(shown("tcp from nas to camera"), "tcp from fd00::6 to 2001:db8::7");
+        assert_eq!(shown("tcp from 2001:db8:1::1 to nas"), "tcp from 2001:db8:1::1 to fd00::6");
+        assert_eq!(shown("tcp from printer to camera"), "tcp from 192.168.1.5 to 2001:db8::7");
     }
 
     #[test]

@@ -4,9 +4,13 @@
 //! domains in letters, digits, `-`, `_` and dots. Nothing of it can begin another line, or mean something else to dnsmasq.
 
 use std::fmt::{self, Write as _};
+use std::iter::once;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use ipnet::Ipv6Net;
+
 use super::settings::{Dhcp, Resolver};
+use crate::dhcp6;
 use crate::site::{Network, Site};
 
 /// Names that mean something special to hosts, which nobody gets by telling that it is called so (`wpad` decides about
@@ -97,7 +101,23 @@ fn write_names(
     for host in network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts) {
         writeln!(text, "host-record={name}.{domain},{name},{}", host.address, name = host.name)?;
     }
+    // Where a name of `dhcp-host` has an IPv6 address and no IPv4 one, dnsmasq takes the host for one of another network, and
+    // gives it neither: the short name has none itself, and leads to the whole one.
+    for dhcp6::FixedHost { name, .. } in hosts_of_dhcp6(network) {
+        if !is_of_dhcp(network, name) {
+            writeln!(text, "cname={name},{name}.{domain}")?;
+        }
+    }
     Ok(())
+}
+
+fn hosts_of_dhcp6(network: &Network) -> impl Iterator<Item = &dhcp6::FixedHost> {
+    network.dhcp6.iter().flat_map(|dhcp6| &dhcp6.hosts)
+}
+
+/// Whether a host of DHCP with a fixed address has this name.
+fn is_of_dhcp(network: &Network, name: &str) -> bool {
+    network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts).any(|host| host.name.eq_ignore_ascii_case(name))
 }
 
 /// The prefix of NAT64 for those who ask for it by name: the network's own, or the gateway's. One that is no /96 has
@@ -126,12 +146,21 @@ fn write_dhcp(text: &mut String, network: &Network, dhcp: &Dhcp) -> fmt::Result 
         dhcp.lease.as_secs(),
         u64::from(dhcp.size()) + dhcp.hosts.len() as u64,
     )?;
-    for name in NOT_FOR_HOSTS {
+    // A host with a name of its own has that by `dhcp-host`, whatever it says.
+    for name in NOT_FOR_HOSTS.into_iter().chain(hosts_of_dhcp6(network).map(|host| host.name.as_str())) {
         // A host may tell its domain as well, which dnsmasq takes away only later: what ends in `*` begins so.
         write!(text, "dhcp-name-match=set:refused,{name}\ndhcp-name-match=set:refused,{name}.*\n")?;
     }
     for host in &dhcp.hosts {
         writeln!(text, "dhcp-host={},{},{}", host.mac, host.address, host.name)?;
+    }
+    for dhcp6::FixedHost { name, identity, .. } in hosts_of_dhcp6(network) {
+        if let Some(mac) = identity.mac()
+            && !is_of_dhcp(network, name)
+            && !dhcp.hosts.iter().any(|host| host.mac == mac)
+        {
+            writeln!(text, "dhcp-host={mac},{name}")?;
+        }
     }
     if !dhcp.dns.is_empty() {
         writeln!(text, "dhcp-option=option:dns-server,{}", joined(&dhcp.dns))?;
@@ -143,8 +172,35 @@ fn write_dhcp(text: &mut String, network: &Network, dhcp: &Dhcp) -> fmt::Result 
     Ok(())
 }
 
-/// The file of those who are asked for other names, which dnsmasq reads again when it is told to (SIGHUP). Link-local
-/// addresses come with their interface.
+/// The file of names with IPv6 addresses, which dnsmasq reads again when it is told to (SIGHUP), as those change with the
+/// uplinks' prefixes: of hosts of the network, and of those of `others`, which need not be asked then. `prefixes` are those in
+/// which a network's hosts are to be found now.
+#[must_use]
+pub fn names(
+    site: &Site,
+    network: &Network,
+    others: &[&Network],
+    prefixes: impl Fn(&Network) -> Vec<Ipv6Net>,
+) -> String {
+    let mut text = String::new();
+    for of in once(network).chain(others.iter().copied()) {
+        let Some(domain) = site.domain_of(of) else { continue };
+        let prefixes = prefixes(of);
+        for host in hosts_of_dhcp6(of) {
+            let is_short = of.name == network.name && is_of_dhcp(of, &host.name);
+            // Backwards it is called by the first.
+            let short = if is_short { format!(" {}", host.name) } else { String::new() };
+            for address in prefixes.iter().filter_map(|prefix| host.address_in(*prefix)) {
+                // Writing to a String cannot fail.
+                let _ = writeln!(text, "{address} {}.{domain}{short}", host.name);
+            }
+        }
+    }
+    text
+}
+
+/// The file of those who are asked for other names, which dnsmasq reads again, too. Link-local addresses come
+/// with their interface.
 #[must_use]
 pub fn servers(upstream: &[(SocketAddr, Option<&str>)]) -> String {
     let line = |(server, interface): &(SocketAddr, Option<&str>)| {
@@ -216,6 +272,16 @@ mod tests {
         Policy::new(zones, Vec::new(), Settings::default()).unwrap()
     }
 
+    /// A host of DHCPv6 in each network, with the same name.
+    fn with_hosts_of_dhcp6(mut site: Site) -> Site {
+        for (number, network) in (1..).zip(&mut site.networks) {
+            let identity = dhcp6::Identity::Mac(MacAddress([2, 0, 0, 0, 1, number]));
+            let hosts = vec![dhcp6::FixedHost { name: "nas".to_owned(), identity, host: 5 }];
+            network.dhcp6 = Some(dhcp6::Settings { delegate: None, hosts });
+        }
+        site
+    }
+
     fn told(site: &Site, number: usize, policy: Option<&Policy>) -> String {
         let network = &site.networks[number];
         let others: Vec<_> = site.known_to(network, policy).collect();
@@ -265,6 +331,62 @@ mod tests {
         // A domain that is elsewhere as well is asked for there, but for its networks.
         site.resolver.as_mut().unwrap().domain = "office.example".to_owned();
         assert!(!told(&site, 0, None).contains("local=/office.example/"));
+    }
+
+    #[test]
+    fn hosts_of_dhcp6_have_names_in_the_prefixes_of_now_for_those_who_may_know_them() {
+        let (site, policy) = (with_hosts_of_dhcp6(site()), policy());
+        let prefixes = |network: &Network| {
+            let number = network.interface.trim_start_matches("eth");
+            [
+                format!("2001:db8:{number}::/64"),
+                format!("fd00:{number}::/64"),
+                format!("2001:db8:{number}::/56"),
+            ]
+            .map(|prefix| prefix.parse().unwrap())
+            .to_vec()
+        };
+        let names = |number: usize| {
+            let network: &Network = &site.networks[number];
+            let others: Vec<_> = site.known_to(network, Some(&policy)).collect();
+            names(&site, network, &others, prefixes)
+        };
+        assert_eq!(
+            names(0),
+            "2001:db8:1::5 nas.office.internal\nfd00:1::5 nas.office.internal\n\
+             2001:db8:2::5 nas.servers.internal\nfd00:2::5 nas.servers.internal\n"
+        );
+        assert_eq!(names(2), "2001:db8:3::5 nas.guests.internal\nfd00:3::5 nas.guests.internal\n");
+    }
+
+    #[test]
+    fn names_of_hosts_of_dhcp6_are_nobodys_else_by_dhcp() {
+        let mut site = with_hosts_of_dhcp6(site());
+        let told_of = |site: &Site| told(site, 0, None);
+        let office = told_of(&site);
+        for expected in [
+            "dhcp-name-match=set:refused,nas\n",
+            "dhcp-name-match=set:refused,nas.*\n",
+            "dhcp-host=02:00:00:00:01:01,nas\n",
+            "cname=nas,nas.office.internal\n",
+        ] {
+            assert!(office.contains(expected), "{expected}{office}");
+        }
+        // Who has an address by one of them has it once.
+        let fixed = &mut site.networks[0].dhcp.as_mut().unwrap().hosts[0];
+        fixed.mac = MacAddress([2, 0, 0, 0, 1, 1]);
+        let same_mac = told_of(&site);
+        assert_eq!(same_mac.matches("dhcp-host=").count(), 1, "{same_mac}");
+        let fixed = &mut site.networks[0].dhcp.as_mut().unwrap().hosts[0];
+        (fixed.mac, fixed.name) = (MacAddress([2, 0, 0, 0, 9, 9]), "NAS".to_owned());
+        let same_name = told_of(&site);
+        assert!(same_name.contains("dhcp-host=02:00:00:00:09:09,192.168.1.5,NAS\n"), "{same_name}");
+        assert_eq!(same_name.matches("dhcp-host=").count(), 1, "{same_name}");
+        // The short name has addresses of both, as the whole one has.
+        assert!(!same_name.contains("cname="), "{same_name}");
+        let network = &site.networks[0];
+        let names = names(&site, network, &[], |_| vec!["2001:db8::/64".parse().unwrap()]);
+        assert_eq!(names, "2001:db8::5 nas.office.internal nas\n");
     }
 
     #[test]

@@ -26,6 +26,19 @@ pub fn leases(text: &str, now: u64) -> Vec<Lease> {
     leases
 }
 
+/// The same file without the names of leases that are others'.
+#[must_use]
+pub fn without_names(text: &str, is_anothers: impl Fn(&Lease) -> bool) -> String {
+    let kept = |line: &str| match lease(line) {
+        Some(lease) if is_anothers(&lease) => {
+            let words = line.split_whitespace().enumerate();
+            words.map(|(place, word)| if place == 3 { "*" } else { word }).collect::<Vec<_>>().join(" ")
+        }
+        _ => line.to_owned(),
+    };
+    text.lines().map(|line| kept(line) + "\n").collect()
+}
+
 fn lease(line: &str) -> Option<Lease> {
     let mut words = line.split_whitespace();
     let expires: u64 = words.next()?.parse().ok()?;
@@ -60,6 +73,15 @@ mod tests {
         assert_eq!(found[1].mac, "02:00:00:00:00:02");
     }
 
+    #[test]
+    fn a_name_is_taken_from_its_lease_and_all_else_stays() {
+        let text = "200 02:00:00:00:00:02 192.168.1.130 nas 01:02:00:00:00:00:02\n\
+                    200 02:00:00:00:00:03 192.168.1.131 laptop *\nduid 00:01:00:01:2d\n";
+        let is_anothers = |lease: &Lease| lease.name.as_deref() == Some("nas");
+        assert_eq!(without_names(text, is_anothers), text.replace("nas", "*"));
+        assert_eq!(without_names(text, |_| false), text);
+    }
+
     proptest::proptest! {
         #[test]
         fn any_text_is_read_without_panic(text: String, now: u64) {
@@ -67,6 +89,9 @@ mod tests {
                 let is_plain = lease.name.is_none_or(|name| !name.contains(['<', '\u{1b}', ' ']));
                 proptest::prop_assert!(is_plain);
             }
+            let without = without_names(&text, |_| true);
+            proptest::prop_assert_eq!(leases(&without, now).len(), leases(&text, now).len());
+            proptest::prop_assert!(leases(&without, now).iter().all(|lease| lease.name.is_none()));
         }
     }
 }

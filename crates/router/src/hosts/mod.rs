@@ -2,7 +2,8 @@
 //! network, so that each listens at its network alone and knows the names there. Where servers elsewhere are to be asked by TLS,
 //! it asks stubby, which does so.
 //!
-//! Here is what they are told ([`mod@dnsmasq`], [`mod@stubby`]) and how leases are read ([`lease`]). A host's name is `HOST.NETWORK.DOMAIN`.
+//! Here is what they are told ([`mod@dnsmasq`], [`mod@stubby`]) and how leases are read ([`lease`]). A host's name is `HOST.NETWORK.DOMAIN`;
+//! hosts whose IPv6 addresses the gateway gives away itself ([`crate::dhcp6`]) have theirs there, too.
 //! Networks inside tell each other their names, as hosts there may reach each other; a network of guests tells its own hosts
 //! alone, and hears of no other's.
 
@@ -13,9 +14,12 @@ pub mod stubby;
 
 use std::net::Ipv4Addr;
 
+use crate::dhcp6;
 use crate::firewall::{Policy, Trust};
 use crate::site::{Network, Site};
+use lease::Lease;
 pub use settings::{Dhcp, FixedHost, Resolver, TlsServer, Upstream};
+use wire::ethernet::MacAddress;
 
 impl Network {
     /// Whether hosts there ask the gateway for anything.
@@ -56,10 +60,32 @@ impl Site {
         }
     }
 
-    /// The hosts that always have the same address, each with its network.
+    /// Whether a lease of a network has a name that the configuration gives to another host there, as from before it did.
+    #[must_use]
+    pub fn is_anothers_name(&self, network: &Network, lease: &Lease) -> bool {
+        let Some(name) = &lease.name else { return false };
+        let in_network =
+            |of: &Network, host: &str| of.name == network.name && host.eq_ignore_ascii_case(name);
+        let is_its =
+            |mac: Option<MacAddress>| mac.is_some_and(|mac| mac.to_string().eq_ignore_ascii_case(&lease.mac));
+        let fixed = self.fixed_hosts().filter(|(of, host)| in_network(of, &host.name));
+        let fixed = fixed.map(|(_, host)| Some(host.mac));
+        let fixed6 = self.fixed_hosts6().filter(|(of, host)| in_network(of, &host.name));
+        let macs: Vec<_> = fixed.chain(fixed6.map(|(_, host)| host.identity.mac())).collect();
+        !macs.is_empty() && !macs.into_iter().any(is_its)
+    }
+
+    /// The hosts that always have the same IPv4 address, each with its network.
     pub fn fixed_hosts(&self) -> impl Iterator<Item = (&Network, &FixedHost)> {
         self.networks.iter().flat_map(|network| {
             network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts).map(move |host| (network, host))
+        })
+    }
+
+    /// The hosts whose IPv6 addresses have the same last bits in each prefix of their network, likewise.
+    pub fn fixed_hosts6(&self) -> impl Iterator<Item = (&Network, &dhcp6::FixedHost)> {
+        self.networks.iter().flat_map(|network| {
+            network.dhcp6.iter().flat_map(|dhcp6| &dhcp6.hosts).map(move |host| (network, host))
         })
     }
 }

@@ -11,6 +11,7 @@ mod explain;
 mod show;
 
 use std::io::{self, Write as _};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -124,11 +125,7 @@ impl FirewallCommand {
             Self::Check { file, nft } => check(&file, nft)?,
             Self::Explain { file, packet, json } => {
                 let (firewall, site) = load_with_site(&file)?;
-                let fixed = |name: &str| {
-                    let host = site.fixed_hosts().find(|(_, host)| host.name.eq_ignore_ascii_case(name));
-                    host.map(|(_, host)| host.address.into())
-                };
-                let packet = with_addresses(&packet.join(" "), fixed);
+                let packet = with_addresses(&packet.join(" "), |name| fixed_addresses(&site, name));
                 print(explain::explain(&firewall, &file, &packet, json)?)?;
             }
             Self::Test { file, table } => {
@@ -208,6 +205,17 @@ fn load_with_site(file: &Path) -> Result<(Firewall, Site), Failure> {
     let none = config::Error::NoFirewall { path: file.to_owned() };
     let gateway = load::load(file)?.gateway;
     gateway.and_then(|gateway| Some((gateway.firewall?, gateway.site))).ok_or_else(|| none.into())
+}
+
+/// The addresses of a host that the file gives one: of IPv6 those in the network's own prefixes, since the file alone does not
+/// say which ones providers delegate.
+fn fixed_addresses(site: &Site, name: &str) -> Vec<IpAddr> {
+    let fixed = site.fixed_hosts().filter(|(_, host)| host.name.eq_ignore_ascii_case(name));
+    let fixed6 = site.fixed_hosts6().filter(|(_, host)| host.name.eq_ignore_ascii_case(name));
+    let fixed6 = fixed6.flat_map(|(network, host)| {
+        network.prefixes.iter().filter_map(move |prefix| host.address_in(*prefix).map(IpAddr::V6))
+    });
+    fixed.map(|(_, host)| IpAddr::V4(host.address)).chain(fixed6).collect()
 }
 
 /// `firewall check`

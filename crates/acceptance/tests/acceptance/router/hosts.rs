@@ -80,7 +80,7 @@ impl Office {
     }
 
     /// Asks for an address under this name, takes it, and returns it with the domain and the servers that were told.
-    fn asks(&self, node: &str, name: &str) -> (String, String) {
+    pub(super) fn asks(&self, node: &str, name: &str) -> (String, String) {
         let script = self.scene.folder.path().join("udhcpc");
         let take = "#!/bin/sh\n[ \"$1\" = bound ] || exit 0\n\
                     ip address replace $ip/$mask dev $interface && ip route replace default via $router dev $interface\n\
@@ -123,7 +123,7 @@ impl Office {
     }
 
     /// The processes of dnsmasq that the gateway has started.
-    fn processes(&self) -> Vec<i32> {
+    pub(super) fn processes(&self) -> Vec<i32> {
         children(self.scene.id(), "dnsmasq")
     }
 }

@@ -9,6 +9,7 @@ pub(crate) mod flow_offload;
 mod flows;
 mod follows;
 mod forwards;
+mod host_names;
 pub(crate) mod hostile_links;
 mod hosts;
 mod links;
