@@ -2,5 +2,6 @@
 
 mod mdns;
 mod mobile;
+mod multicast;
 pub(crate) mod scene;
 mod standby;
