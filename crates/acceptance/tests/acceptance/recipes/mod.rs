@@ -3,5 +3,6 @@
 mod mdns;
 mod mobile;
 mod multicast;
+mod pppoe;
 pub(crate) mod scene;
 mod standby;

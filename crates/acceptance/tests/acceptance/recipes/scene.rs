@@ -9,6 +9,20 @@ use std::time::Duration;
 use lab::namespaces::Namespace;
 use lab::process::Process;
 
+/// Whether the kernel has this module, for modprobe with its options, and the machine these programs, which not everybody has.
+/// Where they are demanded, as on Debian's kernel, their absence is a failure.
+pub(crate) fn has_module(module: &[&str], programs: &[&str]) -> bool {
+    let loaded =
+        || Command::new("modprobe").args(module).output().is_ok_and(|output| output.status.success());
+    let there = programs.iter().all(|program| lab::command::find(program).is_some()) && loaded();
+    let needs = format!("needs a kernel with {}, and {}", module[0], programs.join(", "));
+    assert!(there || std::env::var_os("SIDESTEP_XFRM").is_none(), "{needs}");
+    if !there {
+        eprintln!("left to `make test-stock-kernel`: {needs}");
+    }
+    there
+}
+
 pub(crate) struct Scene {
     prefix: String,
     program: PathBuf,
