@@ -6,3 +6,4 @@ mod multicast;
 mod pppoe;
 pub(crate) mod scene;
 mod standby;
+mod wifi;
