@@ -1,8 +1,8 @@
 //! Files that nobody else may read, and files that are replaced as a whole.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::error::{Context, Error, Result};
@@ -40,9 +40,22 @@ pub fn replace_for_group(path: &Path, content: &[u8]) -> io::Result<()> {
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`] where something has its name, also if that came at the same moment.
 pub fn create(path: &Path, content: &[u8]) -> io::Result<()> {
+    create_with(path, content, 0o600)
+}
+
+/// The same for one that everybody may read, whatever the umask.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_for_all(path: &Path, content: &[u8]) -> io::Result<()> {
+    create_with(path, content, 0o644)
+}
+
+fn create_with(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     // Two processes that make it at once do not write to the same file: the first to give its own that name has it.
-    let (new, _) = write_beside(path, &format!(".{}.new", std::process::id()), content, 0o600)?;
-    let made = std::fs::hard_link(&new, path);
+    let (new, file) = write_beside(path, &format!(".{}.new", std::process::id()), content, mode)?;
+    let made = file.set_permissions(Permissions::from_mode(mode));
+    let made = made.and_then(|()| std::fs::hard_link(&new, path));
     let _ = std::fs::remove_file(&new);
     made
 }
@@ -156,7 +169,6 @@ fn check_private(file: &File, path: &Path, longest: u64) -> Result<()> {
 mod tests {
     use super::*;
     use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt as _;
 
     #[test]
     fn what_a_group_reads_is_for_it_alone_whatever_the_mode_of_new_files_is() {

@@ -316,7 +316,8 @@ impl From<UpOptions> for RunOptions {
             // Who asks it where that is may be somewhere else.
             file: std::path::absolute(&options.file).unwrap_or(options.file),
             socket: options.socket,
-            state_dir: options.state_dir,
+            // Programs that it starts, such as dnsmasq, are somewhere else, too.
+            state_dir: std::path::absolute(&options.state_dir).unwrap_or(options.state_dir),
             on_event: None,
             confirm: options.confirm,
             key_log: options.keylog,
@@ -475,6 +476,15 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn files_of_a_daemon_are_where_they_are_from_everywhere() {
+        let cli = Cli::try_parse_from(["sidestep", "up", "home.toml", "--state-dir", "state"]).unwrap();
+        let Command::Up(options) = cli.command else { panic!("another command") };
+        let here = std::env::current_dir().unwrap();
+        let options = RunOptions::from(options);
+        assert_eq!((options.file, options.state_dir), (here.join("home.toml"), here.join("state")));
+    }
 
     #[test]
     fn the_command_line_is_consistent() {

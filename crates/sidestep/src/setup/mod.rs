@@ -4,6 +4,8 @@ pub(crate) mod enroll;
 mod files;
 mod invitation;
 mod machine;
+mod manager;
+mod networkd;
 
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
@@ -34,15 +36,26 @@ use invitation::{GOOD_FOR, Invitation, KEEPALIVE};
 ///
 /// Looks at the machine for what is not given, asks on a terminal for the rest, and writes key and configuration. Nothing is
 /// started, and nothing that is there is changed.
+///
+/// With --networkd it is about the interfaces of a configuration that is there: files by which systemd-networkd leaves their
+/// IPv6 to Sidestep. They are shown, and written where --into says.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  sidestep init\n  sidestep init --hop-prefix 2001:db8:a1::/64\n  \
-                        sidestep init --hop-prefix 2001:db8:a1::/64 --external eth0 --address 2001:db8:a::1")]
+                        sidestep init --hop-prefix 2001:db8:a1::/64 --external eth0 --address 2001:db8:a::1\n  \
+                        sidestep init --networkd /etc/sidestep/home.toml\n  \
+                        sidestep init --networkd /etc/sidestep/home.toml --into /etc/systemd")]
 pub(crate) struct InitOptions {
     #[command(flatten)]
     place: Place,
     /// The prefix to hop in, routed to this machine and used for nothing else
     #[arg(long, value_name = "PREFIX")]
     hop_prefix: Option<Ipv6Net>,
+    /// Show files for systemd-networkd that leave the interfaces of this configuration alone
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["Place", "hop_prefix"])]
+    networkd: Option<PathBuf>,
+    /// Write them into this folder, such as /etc/systemd; what is there already stays as it is
+    #[arg(long, value_name = "DIR", requires = "networkd")]
+    into: Option<PathBuf>,
 }
 
 /// Where a configuration is, and what is the machine's own affair.
@@ -149,6 +162,9 @@ impl Place {
 
 /// `init`.
 pub(crate) fn init(options: &InitOptions) -> Result<(), Failure> {
+    if let Some(file) = &options.networkd {
+        return networkd::write(file, options.into.as_deref());
+    }
     let external = options.place.external()?;
     let hop_prefix = match options.hop_prefix {
         Some(prefix) => prefix,

@@ -9,12 +9,26 @@ use std::time::Duration;
 use lab::namespaces::Namespace;
 use lab::process::Process;
 
+/// Whether the kernel has this module, for modprobe with its options, and the machine these programs, which not everybody has.
+/// Where they are demanded, as on Debian's kernel, their absence is a failure.
+pub(crate) fn has_module(module: &[&str], programs: &[&str]) -> bool {
+    let loaded =
+        || Command::new("modprobe").args(module).output().is_ok_and(|output| output.status.success());
+    let there = programs.iter().all(|program| lab::command::find(program).is_some()) && loaded();
+    let needs = format!("needs a kernel with {}, and {}", module[0], programs.join(", "));
+    assert!(there || std::env::var_os("SIDESTEP_XFRM").is_none(), "{needs}");
+    if !there {
+        eprintln!("left to `make test-stock-kernel`: {needs}");
+    }
+    there
+}
+
 pub(crate) struct Scene {
     prefix: String,
     program: PathBuf,
     folder: tempfile::TempDir,
     nodes: &'static [&'static str],
-    processes: Vec<Process>,
+    processes: Vec<Option<Process>>,
 }
 
 impl Scene {
@@ -79,12 +93,18 @@ impl Scene {
         String::from_utf8(public).expect("text").trim().to_owned()
     }
 
-    /// Starts something that lasts, in the folder of the scene.
-    pub(crate) fn start(&mut self, node: &str, words: &[&str]) {
+    /// Starts something that lasts, in the folder of the scene; its number.
+    pub(crate) fn start(&mut self, node: &str, words: &[&str]) -> usize {
         let mut command = self.node(node).command(words[0]).expect("the namespace");
         command.args(&words[1..]).current_dir(self.folder.path());
         let process = Process::start(&mut command, &self.path(&format!("{node}.log")));
-        self.processes.push(process.expect("a program that starts"));
+        self.processes.push(Some(process.expect("a program that starts")));
+        self.processes.len() - 1
+    }
+
+    /// Ends what has this number, as kill -9 does.
+    pub(crate) fn end(&mut self, number: usize) {
+        self.processes[number].take().expect("what was not ended yet").kill();
     }
 
     pub(crate) fn program(&self) -> String {
@@ -150,7 +170,7 @@ impl Drop for Scene {
                 eprintln!("{node}:\n{}", self.log(node));
             }
         }
-        for process in self.processes.drain(..) {
+        for process in self.processes.drain(..).flatten() {
             process.stop(Duration::from_secs(5));
         }
         for name in self.nodes {

@@ -35,15 +35,19 @@ fn has_vlans(scene: &RouterScene) -> bool {
     said.is_empty()
 }
 
-/// Starts networkd in the gateway's namespace.
-fn start_networkd(scene: &mut RouterScene) {
-    for (name, text) in FILES {
+/// Writes files of these names for networkd.
+fn write_files(scene: &RouterScene, files: &[(&str, &str)]) {
+    for (name, text) in files {
         let path = scene.folder.path().join("systemd").join(name);
         std::fs::create_dir_all(path.parent().expect("a folder")).expect("a folder");
         // The scene's interfaces have other names.
         let text = text.replace("Name=eth0", "Name=wan0").replace("Name=eth1 eth2", "Name=lan desk");
         std::fs::write(path, text).expect("a file");
     }
+}
+
+/// Starts networkd in the gateway's namespace, with the files that were written.
+fn start_networkd(scene: &mut RouterScene) {
     let folder = scene.folder.path().join("systemd").display().to_string();
     scene.keep("gw", &["unshare", "--mount", "sh", "-ec", NETWORKD, &folder]);
 }
@@ -68,6 +72,7 @@ fn networkd_makes_bridge_and_vlan_and_leaves_to_the_gateway_what_is_its() {
         .expect("a second port");
     accepts(&scene, "port");
     scene.node("rogue").ip("link set eth0 down\nlink set port up\n").expect("a host at it");
+    write_files(&scene, &FILES);
     start_networkd(&mut scene);
     wait_until("a bridge with two ports", || {
         scene.run("gw", &["ip", "-br", "link", "show", "master", "lan0"]).lines().count() == 2
@@ -121,6 +126,87 @@ fn networkd_makes_bridge_and_vlan_and_leaves_to_the_gateway_what_is_its() {
     });
     wait_until("all that was there", || routed(&scene) == before);
     wait_until("the Internet as before", || serves(&scene));
+    let problems = wait_for("a status", || scene.status())["problems"].clone();
+    assert_eq!(problems, serde_json::json!([]), "{problems}");
+    scene.stop();
+}
+
+/// As installers and images of clouds have it: everything by everybody.
+const EVERYTHING: (&str, &str) =
+    ("network/50-all.network", "[Match]\nName=wan0 lan\n\n[Network]\nDHCP=yes\nIPv6AcceptRA=yes\n");
+
+#[test]
+fn init_has_networkd_leave_ipv6_alone_where_it_configured_all_of_it() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    scene.serve_ipv4("net", "isp0", "192.0.2.100,192.0.2.150,255.255.255.0,2m");
+    scene.node("gw").ip("addr del 192.0.2.2/24 dev wan0\n").expect("an address less");
+    write_files(&scene, &[EVERYTHING]);
+    start_networkd(&mut scene);
+    let routes = |scene: &RouterScene| {
+        scene.run("gw", &["sh", "-c", "ip route show default; ip -6 route show default"])
+    };
+    let ipv4 = "via 192.0.2.1 dev wan0 proto dhcp";
+    wait_until("networkd's routes", || {
+        let routes = routes(&scene);
+        routes.contains(ipv4) && routes.contains("via fe80::1 dev wan0 proto ra")
+    });
+    let of_networkd = wait_for("an address of networkd's", || scene.address("gw", "wan0", "2001:db8:0:1:"));
+
+    // As the operator does it, with what networkd says of itself in its own mounts.
+    let gateway = HOME.edited("delegation = 56 ", "delegation = 56\nmasquerade = true\n");
+    scene.write("home.toml", &gateway);
+    let [file, into] =
+        ["home.toml", "systemd"].map(|name| scene.folder.path().join(name).display().to_string());
+    let (program, networkd) = (scene.program(), scene.last_id().to_string());
+    let init = |more: &[&str]| {
+        let words = ["nsenter", "--mount", "--target", &networkd, &program, "init", "--networkd", &file];
+        scene.run("gw", &[&words[..], more].concat())
+    };
+    let shown = init(&[]);
+    assert!(shown.contains("/etc/systemd/network/05-sidestep-wan0.network\n"), "{shown}");
+    let said = init(&["--into", &into]);
+    for name in [
+        "network/05-sidestep-wan0.network",
+        "network/05-sidestep-lan.network",
+        "networkd.conf.d/sidestep.conf",
+    ] {
+        assert!(said.contains(&format!("{into}/{name} is written\n")), "{said}");
+    }
+    assert!(said.contains("systemctl restart systemd-networkd"), "{said}");
+
+    scene.end_last();
+    scene.start_peer(&["tcpdump", "-nli", "isp0", "icmp6[0] == 133"]);
+    let heard =
+        |scene: &RouterScene| std::fs::read_to_string(scene.folder.path().join("peer.log")).expect("a log");
+    wait_until("a capture", || heard(&scene).contains("listening on"));
+    start_networkd(&mut scene);
+    wait_until("IPv4", || routes(&scene).contains(ipv4));
+    // Its IPv6 address stays for as long as it was to be, but routers, which advertise themselves every four seconds, do not renew
+    // that, and are not asked for it.
+    let valid = |scene: &RouterScene| {
+        let said = scene.run("gw", &["ip", "-j", "-6", "address", "show", "dev", "wan0", "scope", "global"]);
+        let links: serde_json::Value = serde_json::from_str(&said).expect("JSON");
+        let of = |info: &&serde_json::Value| info["local"] == of_networkd.as_str();
+        let infos = links.as_array().expect("links").iter().filter_map(|link| link["addr_info"].as_array());
+        infos.flatten().find(of).and_then(|info| info["valid_life_time"].as_u64()).expect("a lifetime")
+    };
+    let before = valid(&scene);
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    assert!(valid(&scene) + 5 <= before, "{before}");
+    assert!(!heard(&scene).contains("solicitation"), "{}", heard(&scene));
+
+    scene.start(&gateway);
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    let routed = |scene: &RouterScene| {
+        let look =
+            "ip -br -6 address; ip -6 rule; ip -6 route show table all proto 83; ip route show default";
+        scene.run("gw", &["sh", "-c", look])
+    };
+    let before = routed(&scene);
+    scene.end_last();
+    start_networkd(&mut scene);
+    wait_until("all that was there", || routed(&scene) == before && routes(&scene).contains(ipv4));
+    wait_until("the Internet as before", || scene.answers("host", INTERNET));
     let problems = wait_for("a status", || scene.status())["problems"].clone();
     assert_eq!(problems, serde_json::json!([]), "{problems}");
     scene.stop();

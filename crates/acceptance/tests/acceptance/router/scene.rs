@@ -281,6 +281,11 @@ impl RouterScene {
         server.stop(Duration::from_secs(5));
     }
 
+    /// The process id of what was started last.
+    pub(crate) fn last_id(&self) -> u32 {
+        self.servers.last().expect("something that lasts").1.id()
+    }
+
     /// Answers DHCP for IPv4 at this interface with addresses of this range, until the scene ends.
     pub(crate) fn serve_ipv4(&mut self, node: &str, interface: &str, range: &str) {
         let leases = self.folder.path().join(format!("{interface}.leases"));
