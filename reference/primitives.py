@@ -74,11 +74,11 @@ def _rotate(value, count):
     return (value << count | value >> (32 - count)) & 0xFFFFFFFF
 
 
-def _chacha_rounds(state):
+def _chacha_rounds(state, rounds=20):
     s = list(state)
     columns = [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15)]
     diagonals = [(0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)]
-    for _ in range(10):
+    for _ in range(rounds // 2):
         for a, b, c, d in columns + diagonals:
             for x, y, z, count in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
                 s[x] = (s[x] + s[y]) & 0xFFFFFFFF
@@ -89,9 +89,9 @@ def _chacha_rounds(state):
 _CONSTANTS = struct.unpack("<4I", b"expand 32-byte k")
 
 
-def chacha20_block(key, counter, nonce):
+def chacha20_block(key, counter, nonce, rounds=20):
     state = _CONSTANTS + struct.unpack("<8I", key) + (counter,) + struct.unpack("<3I", nonce)
-    mixed = _chacha_rounds(state)
+    mixed = _chacha_rounds(state, rounds)
     return struct.pack("<16I", *((a + b) & 0xFFFFFFFF for a, b in zip(state, mixed)))
 
 

@@ -251,6 +251,7 @@ def offer(given):
         (12, "rewrite", lambda _: b""),
         (13, "shape", lambda v: struct.pack(">BI", v["kind"], v["rate"])),
         (14, "turn", u64),
+        (15, "mask", lambda v: struct.pack(">H", v)),
     ]
     payload = b""
     for kind, name, encode in items:
@@ -380,7 +381,7 @@ def session(given):
         {"lane": lane}
         | {
             f"{use}_{direction}": hmac_sha256(secret, use.encode() + u64(lane)).hex()
-            for use in ("data", "header")
+            for use in ("data", "header", "mask")
             for direction, secret in of_lanes.items()
         }
         for lane in (0, 1, 4_294_967_297)
@@ -487,11 +488,34 @@ def data(given):
     return {"mask": mask.hex(), "datagram": (hidden + sealed).hex()}
 
 
+# "Masked packets"
+
+
+def mask(given):
+    key, message = unhex(given["mask_key"]), unhex(given["message"])
+    sample = message[-16:] if given["sample"] is None else unhex(given["sample"])
+    counter = int.from_bytes(sample[:4], "little") & 0x7FFFFFFF
+    blocks = [primitives.chacha20_block(key, counter + n, sample[4:], rounds=12) for n in range(4)]
+    mark, stream = blocks[0][:8], b"".join(block[8:] for block in blocks)
+
+    def masked(data, with_what):
+        return bytes(a ^ b for a, b in zip(data, with_what))
+
+    if given["sample"] is not None:
+        trailer = masked(bytes(6) + struct.pack(">H", len(message)), mark)
+        payload = masked(message + bytes(given["padding"]), stream) + trailer + sample
+    else:
+        head = 56 if len(message) >= 160 else len(message) - 16
+        payload = masked(message[:head], stream) + message[head:]
+    end = b"\xfd" + hmac_sha256(unhex(given["public_key"]), b"mask address")[1:16]
+    return {"inner_end": str(ipaddress.IPv6Address(end)), "mark": mark.hex(), "payload": payload.hex()}
+
+
 SECTIONS = {
     function.__name__: function
     for function in (
         pair, record, endpoint, rewrite, epoch, current, wait, life, rendezvous, offer, handshake, rekey, session, path, control,
-        inner, data,
+        inner, data, mask,
     )
 }
 

@@ -114,7 +114,12 @@ impl Pair {
                             self.nodes[node].opened(id, at(self.now));
                         }
                         Action::Close { id } => self.open[node].retain(|(other, ..)| *other != id),
-                        Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
+                        Action::AddRewrite(_)
+                | Action::RemoveRewrite(_)
+                | Action::Replace { .. }
+                | Action::AddMask(_)
+                | Action::RemoveMask { .. }
+                | Action::Mask { .. } => {}
                     }
                 }
             }

@@ -159,9 +159,9 @@ pub struct Assembler {
     jumps: Vec<(usize, Label)>,
     /// Where the last label was bound.
     bound: Option<usize>,
-    /// Where functions begin that are called back.
+    /// Where functions begin.
     functions: Vec<usize>,
-    /// Instructions that load the address of one.
+    /// Instructions that load the address of one, or call it.
     addresses: Vec<(usize, Label)>,
 }
 
@@ -300,13 +300,14 @@ impl Assembler {
         self.bound = Some(place);
     }
 
-    /// A function begins here, which a helper calls back. It has a stack of its own, and no way from elsewhere leads into it.
+    /// A function begins here, which is called, by the program or back by a helper. It has a stack of its own, and no other way
+    /// leads into it.
     pub fn begin_function(&mut self, label: Label) {
         self.bind(label);
         self.functions.push(self.code.len());
     }
 
-    /// The instructions at which functions begin that are called back.
+    /// The instructions at which functions begin.
     #[must_use]
     pub fn functions(&self) -> &[usize] {
         &self.functions
@@ -358,6 +359,13 @@ impl Assembler {
     /// `R0 = helper(R1, …, R5)`. R1 to R5 are lost.
     pub fn call(&mut self, helper: Helper) {
         self.push(CALL, 0, 0, 0, helper as i32);
+    }
+
+    /// The same of a function of this program.
+    pub fn call_function(&mut self, function: Label) {
+        const PSEUDO_CALL: u8 = 1;
+        self.addresses.push((self.code.len(), function));
+        self.push(CALL, 0, PSEUDO_CALL, 0, 0);
     }
 
     /// The same of a function that is no helper (kfunc), by its number among the kernel's types (BTF). The program's licence
@@ -467,12 +475,14 @@ mod tests {
         let mut code = Assembler::default();
         let function = code.label();
         code.load_function(Register::R2, function);
+        code.call_function(function);
         code.exit_with(0);
         code.begin_function(function);
         code.exit_with(1);
         let code_of = code.instructions().unwrap();
-        assert_eq!(code_of[0], [0x18, 0x42, 0, 0, 3, 0, 0, 0], "from the instruction behind its first half");
-        assert_eq!(code.functions(), [4]);
+        assert_eq!(code_of[0], [0x18, 0x42, 0, 0, 4, 0, 0, 0], "from the instruction behind its first half");
+        assert_eq!(code_of[2], [0x85, 0x10, 0, 0, 2, 0, 0, 0], "from the instruction behind it");
+        assert_eq!(code.functions(), [5]);
     }
 
     #[test]

@@ -46,6 +46,7 @@ fn instruction(code: [u8; 8], next: Option<[u8; 8]>, at: usize) -> String {
         0x20 | 0x28 | 0x30 => format!("r0 = packet {size} at {value}"),
         0x40 => format!("r0 = packet {size} at r{from}"),
         0x05 => format!("goto {target}"),
+        0x85 if from == 1 => format!("call function {}", at as i64 + 1 + i64::from(value)),
         0x85 if from == 2 => format!("call kernel#{value}"),
         0x85 => format!("call {value}"),
         0x95 => "exit".to_owned(),

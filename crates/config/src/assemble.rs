@@ -15,6 +15,7 @@ use crate::follows;
 use crate::report::{Finding, Report};
 use crate::router::RouterConfig;
 use crate::standby;
+use crate::wrap;
 
 /// What the document, which is that of `text`, describes; None if something of it cannot be. `read_key` reads key files,
 /// whose names are relative to `folder`.
@@ -57,6 +58,7 @@ pub(crate) fn assemble(
         }
     }
     let names = converter.names(document);
+    let wraps = converter.wraps(document, &peers);
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts = document.script.list().iter();
     let scripts: Vec<_> = scripts.map(|script| converter.script(script.get_ref(), name)).collect();
@@ -92,17 +94,20 @@ pub(crate) fn assemble(
         }
     }
     check_tunnel(document, node.as_ref(), tunnel.as_ref(), &peers, &classic, report);
-    let peers = peers.into_iter().map(|(_, peer)| peer).collect();
+    let mut peers: Vec<_> = peers.into_iter().map(|(_, peer)| peer).collect();
     let classic = classic.into_iter().map(|(_, peer)| peer).collect();
     let mut uplinks = gateway.iter().flat_map(|gateway| &gateway.site.uplinks);
     let external_over = node.as_ref().and_then(|node| {
         let uplink = uplinks.find(|uplink| uplink.interface == node.external)?;
         Some(uplink.tunnel.as_ref()?.over.clone())
     });
+    let (node, mut tunnel, wraps) = (node?, tunnel?, wraps?);
+    wrap::prepare(&wraps, &node, &mut tunnel, &mut peers);
     let tunnel = TunnelConfig {
-        node: node?,
-        tunnel: tunnel?,
+        node,
+        tunnel,
         peers,
+        wraps,
         names: names?,
         classic,
         scripts: scripts?,

@@ -82,7 +82,8 @@ impl Converter<'_> {
                 key: key?,
                 cipher: cipher?,
                 carry: match carry? {
-                    Encapsulation::Encapsulate => Carry::Encapsulate,
+                    // A mask is refused with the tables of what is to be masked: there is none for such a peer.
+                    Encapsulation::Encapsulate | Encapsulation::Mask => Carry::Encapsulate,
                     Encapsulation::Rewrite => Carry::Rewrite,
                 },
                 rotation,

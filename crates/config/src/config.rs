@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use classic::packet::inner_mtu as classic_inner_mtu;
 use ipnet::{IpNet, Ipv6Net};
-use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
+use mt6d::config::{MaskedFlow, NodeConfig, PeerConfig, REKEY_AFTER};
+use mt6d::mask;
 use mt6d::overhead::CONTEXT;
 
 use crate::classic::ClassicPeer;
@@ -16,6 +17,7 @@ use crate::router::RouterConfig;
 use crate::script::Configured;
 use crate::standby::Standby;
 use crate::tunnel::Tunnel;
+use crate::wrap::Wrap;
 
 /// All that a configuration file describes: a tunnel, a router between networks, or one machine that is both.
 #[derive(Debug, Clone)]
@@ -39,6 +41,8 @@ pub struct TunnelConfig {
     pub tunnel: Tunnel,
     /// Tables `[[peer]]` of the moving-target profile, in the order of the file.
     pub peers: Vec<PeerConfig>,
+    /// Tables `[[wrap]]`.
+    pub wraps: Vec<Wrap>,
     /// Names of those under which their places are published.
     pub names: Vec<PeerName>,
     /// Tables `[[peer]]` of the classic profile, in the order of the file.
@@ -55,9 +59,26 @@ pub struct TunnelConfig {
 
 impl TunnelConfig {
     /// What the protocol needs of it. `link_mtu` is the MTU of the external interface; `hardware_aes` tells whether
-    /// the processor has AES instructions, `rewrites` whether this machine can replace addresses.
-    pub fn to_node_config(&self, link_mtu: u16, hardware_aes: bool, rewrites: bool) -> NodeConfig {
-        let peer = |peer: &PeerConfig| PeerConfig { rewrite: peer.rewrite && rewrites, ..peer.clone() };
+    /// the processor has AES instructions, `rewrites` whether this machine can replace addresses, `masks` whether it can mask
+    /// packets.
+    pub fn to_node_config(
+        &self,
+        link_mtu: u16,
+        hardware_aes: bool,
+        rewrites: bool,
+        masks: bool,
+    ) -> NodeConfig {
+        let own = self.node.private_key.public();
+        let mask = |peer: &PeerConfig| {
+            let wrap = self.wraps.iter().find(|wrap| masks && wrap.peer == peer.name)?;
+            let (local, remote) = (mask::address(&own), mask::address(&peer.public_key));
+            Some(MaskedFlow { local, port: wrap.port?, remote })
+        };
+        let peer = |peer: &PeerConfig| PeerConfig {
+            rewrite: peer.rewrite && rewrites,
+            mask: mask(peer),
+            ..peer.clone()
+        };
         NodeConfig {
             private_key: self.node.private_key.clone(),
             previous_key: self.node.previous_key.clone(),

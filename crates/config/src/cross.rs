@@ -315,6 +315,14 @@ fn check_transparent(
             "leave the line out, or choose mode = \"routed\"",
         ));
     }
+    for wrap in document.wrap.list() {
+        report.add(Finding::error(
+            wrap.get_ref().peer.span(),
+            "a transparent gateway cannot mask packets",
+            "not in this mode",
+            "leave [[wrap]] out, or choose mode = \"routed\"",
+        ));
+    }
     for (index, peer) in peers {
         let ipv4 = |net: &IpNet| matches!(net.addr(), IpAddr::V4(_));
         if peer.allowed_ips.iter().any(ipv4) {

@@ -20,11 +20,12 @@ use crate::section::{Given, read_entries, section};
 use crate::standby::StandbyTable;
 use crate::tunnel::TunnelTable;
 use crate::uplink::UplinkTable;
+use crate::wrap::WrapTable;
 
 section! {
     /// The file.
     Document = "the file" {
-        /// Files whose [[peer]], [[script]], [[uplink]], [[network]] and [[route]] are as if they stood here: `"conf.d/*.toml"`.
+        /// Files whose [[peer]], [[wrap]], [[script]], [[uplink]], [[network]] and [[route]] are as if they stood here: `"conf.d/*.toml"`.
         include: Vec<Spanned<String>> = Otherwise("none");
         /// A file of the [[peer]] tables, and [reach], that `sidestep agent` writes, the [fleet's](fleet.md) agent. It may be
         /// absent, and has neither files nor secrets, whoever writes it.
@@ -37,6 +38,8 @@ section! {
         standby: StandbyTable = Otherwise("none");
         /// One for each other gateway.
         peer: Vec<Spanned<PeerTable>> = Otherwise("none");
+        /// Other tunnels whose packets travel with a peer's.
+        wrap: Vec<Spanned<WrapTable>> = Otherwise("none");
         /// Packet scripts.
         script: Vec<Spanned<ScriptTable>> = Otherwise("none");
         /// Ways to the Internet.

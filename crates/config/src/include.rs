@@ -20,7 +20,7 @@ const MOST: usize = 20_000;
 /// All files of a folder.
 const ALL: &str = "*.toml";
 /// What an included file may have: tables of which there may be many, and which are their own.
-const TABLES: [&str; 5] = ["peer", "script", "uplink", "network", "route"];
+const TABLES: [&str; 6] = ["peer", "wrap", "script", "uplink", "network", "route"];
 
 /// Puts the files that `text` includes behind it. `folder`: what their names are relative to.
 pub(crate) fn join(
@@ -104,7 +104,7 @@ fn check(path: &Path, text: &str) -> Result<(), Error> {
         if !TABLES.contains(&name.get_ref().as_ref()) {
             report.hide(value);
             let title = format!("`{name}` does not belong into an included file", name = name.get_ref());
-            let help = "included files have [[peer]], [[script]], [[uplink]], [[network]] and [[route]]; all else is in the file that includes them";
+            let help = "included files have [[peer]], [[wrap]], [[script]], [[uplink]], [[network]] and [[route]]; all else is in the file that includes them";
             report.add(Finding::error(name.span(), title, "", help));
         }
     }

@@ -59,6 +59,7 @@ mod transparent;
 mod tunnel;
 mod uplink;
 mod value;
+mod wrap;
 
 use std::io;
 use std::path::Path;
@@ -81,6 +82,7 @@ pub use standby::{MovingAddress, Standby};
 pub use transparent::{ProtectedHost, Transparent};
 pub use tunnel::Tunnel;
 pub use value::{DurationError, parse_duration};
+pub use wrap::Wrap;
 
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {

@@ -28,7 +28,8 @@ section! {
         rotation: Period = Default(r#""10s""#);
         /// `encapsulate`: packets are encrypted inside outer packets. `rewrite`: packets [travel as they
         /// are](operations.md#when-the-traffic-is-encrypted-already), with hopping addresses in place of their own;
-        /// both ends must set it.
+        /// both ends must set it. `mask`: the packets of another tunnel, which a [`[[wrap]]`](operations.md#wireguard-that-moves)
+        /// names, are not encrypted again; without this line it is so, too.
         carry: String = Default(r#""encapsulate""#);
         /// What `sidestep pubkey` prints for the peer's private key.
         public_key: String = Required("what `sidestep pubkey` prints for the peer's private key"), only MovingTarget;
@@ -157,6 +158,8 @@ pub(crate) enum Encapsulation {
     Encapsulate,
     /// As they are, with other addresses.
     Rewrite,
+    /// Inside of others, but for those of another tunnel, which are masked.
+    Mask,
 }
 
 const PUBLIC_KEY: SecretKind = SecretKind {
@@ -228,6 +231,7 @@ impl Converter<'_> {
             clockless: peer.clockless.is_true(),
             translated: peer.translated.is_true(),
             rewrite: carry? == Encapsulation::Rewrite,
+            mask: None,
             meet_through,
             introduce,
         })
@@ -298,7 +302,8 @@ pub(crate) fn carry(text: &str) -> Result<Encapsulation, Problem> {
     match text {
         "encapsulate" => Ok(Encapsulation::Encapsulate),
         "rewrite" => Ok(Encapsulation::Rewrite),
-        _ => problem("not a way to carry packets", r#"write "encapsulate" or "rewrite""#),
+        "mask" => Ok(Encapsulation::Mask),
+        _ => problem("not a way to carry packets", r#"write "encapsulate", "rewrite" or "mask""#),
     }
 }
 

@@ -25,18 +25,20 @@ use crate::standby::StandbyTable;
 use crate::transition::TransitionTable;
 use crate::tunnel::TunnelTable;
 use crate::uplink::UplinkTable;
+use crate::wrap::WrapTable;
 
 /// A table of the reference: its name, and which keys it has.
 type Listed = (&'static str, &'static [Key], fn(Option<Only>) -> bool);
 
 /// Every key is in one of these, but for those of the hosts of `protect` and of schedules, which the text explains.
-const TABLES: [Listed; 31] = [
+const TABLES: [Listed; 32] = [
     ("[node]", NodeTable::KEYS, |only| only.is_none()),
     ("[node], transparent", NodeTable::KEYS, |only| only == Some(Only::Transparent)),
     ("[tunnel]", TunnelTable::KEYS, |_| true),
     ("[standby]", StandbyTable::KEYS, |_| true),
     ("[[peer]]", PeerTable::KEYS, |only| only != Some(Only::Classic)),
     ("[[peer]], classic", PeerTable::KEYS, |only| only == Some(Only::Classic)),
+    ("[[wrap]]", WrapTable::KEYS, |_| true),
     ("[[script]]", ScriptTable::KEYS, |_| true),
     ("[[uplink]]", UplinkTable::KEYS, |_| true),
     ("[uplink.bandwidth]", BandwidthTable::KEYS, |_| true),
@@ -146,7 +148,7 @@ mod tests {
     #[test]
     fn every_declared_default_can_be_read() {
         let text = "[node]\n[tunnel]\n[standby]\n[firewall]\n[[firewall.rule]]\n[[firewall.test]]\n[firewall.schedules.a]\n\
-                    [[zone]]\n[reach]\n[[peer]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n[[forward]]\n";
+                    [[zone]]\n[reach]\n[[peer]]\n[[wrap]]\n[[script]]\n[[uplink]]\ntunnel = {}\n[[network]]\n[[route]]\n[[forward]]\n";
         let mut report = crate::report::Report::default();
         assert!(crate::document::read(text, &mut report).is_some());
         assert!(!report.has_errors(), "{report}");

@@ -46,13 +46,15 @@ pub enum Feature {
     Tcx,
     /// Programs that replace addresses.
     Rewriting,
+    /// Programs that mask another tunnel's packets.
+    Masking,
     /// The processor's instructions for AES: packets are sealed with ChaCha20-Poly1305.
     Aes,
 }
 
 impl Feature {
     /// Each with its name.
-    const NAMES: [(&str, Self); 9] = [
+    const NAMES: [(&str, Self); 10] = [
         ("udp-segment", Self::UdpSegment),
         ("udp-gro", Self::UdpGro),
         ("tun-offload", Self::TunOffload),
@@ -61,6 +63,7 @@ impl Feature {
         ("sk-lookup", Self::SkLookup),
         ("tcx", Self::Tcx),
         ("rewriting", Self::Rewriting),
+        ("masking", Self::Masking),
         ("aes", Self::Aes),
     ];
 }

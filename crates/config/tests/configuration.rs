@@ -50,7 +50,7 @@ fn the_example_is_what_it_says() {
     assert_eq!(config.node.external, "eth0");
     let peer = config.peer("site-b").unwrap();
     assert_eq!((peer.rotation.as_secs(), peer.lanes, peer.shape), (10, Some(3), mt6d::config::Shape::None));
-    let node = config.to_node_config(1500, true, true);
+    let node = config.to_node_config(1500, true, true, true);
     assert_eq!(node.check(), Ok(()));
     assert_eq!(node.addresses, ["2001:db8:a::1".parse::<std::net::IpAddr>().unwrap()]);
 }
@@ -88,7 +88,7 @@ fn the_examples_of_being_one_of_many_are_what_they_say() {
         assert_eq!((peer.padding, peer.keepalive), (at_branch.padding, at_branch.keepalive));
     }
     for config in [&branch, &hub] {
-        assert_eq!(config.to_node_config(1500, true, true).check(), Ok(()));
+        assert_eq!(config.to_node_config(1500, true, true, true).check(), Ok(()));
     }
 }
 

@@ -4,7 +4,7 @@
 //! Times are in the unit that a name ends in. `null` stands for what is not known (yet).
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{Ipv6Addr, SocketAddrV6};
 
 use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -114,16 +114,20 @@ pub struct Peer {
     pub rx_packets: u64,
     /// Bytes of the inner packets received.
     pub rx_bytes: u64,
-    /// How packets travel: in the tunnel, or those of pairs of hosts with replaced addresses and nothing else.
+    /// How packets travel: in the tunnel, or those of pairs of hosts with replaced addresses and nothing else, or those of
+    /// another tunnel with a mask.
     #[serde(default)]
     pub carry: Carry,
-    /// Of the packets sent, those that left with replaced addresses.
+    /// The other tunnel, where its packets have a mask; null otherwise.
+    #[serde(default)]
+    pub masked: Option<Masked>,
+    /// Of the packets sent, those that left with replaced addresses or a mask.
     #[serde(default)]
     pub tx_rewritten_packets: u64,
     /// Their bytes.
     #[serde(default)]
     pub tx_rewritten_bytes: u64,
-    /// Of the packets received, those that came with replaced addresses.
+    /// Of the packets received, those that came with replaced addresses or a mask.
     #[serde(default)]
     pub rx_rewritten_packets: u64,
     /// Their bytes.
@@ -175,6 +179,17 @@ pub enum Carry {
     Encapsulate,
     /// As they are, but for their addresses.
     Rewrite,
+    /// Those of another tunnel as they are, but for a mask.
+    Mask,
+}
+
+/// Another tunnel, as it is inside of this one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Masked {
+    /// Its end here.
+    pub local: SocketAddrV6,
+    /// Its end at the peer: the endpoint that it is to have.
+    pub remote: SocketAddrV6,
 }
 
 /// A shape that was agreed on.
@@ -304,6 +319,7 @@ pub fn example() -> Status {
         rx_packets: 500_000,
         rx_bytes: 40_000_000,
         carry: Carry::Encapsulate,
+        masked: None,
         tx_rewritten_packets: 0,
         tx_rewritten_bytes: 0,
         rx_rewritten_packets: 0,

@@ -85,7 +85,12 @@ impl End {
                     self.node.opened(id, now(ms));
                 }
                 Action::Close { id } => drop(self.endpoints.remove(&id)),
-                Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
+                Action::AddRewrite(_)
+                | Action::RemoveRewrite(_)
+                | Action::Replace { .. }
+                | Action::AddMask(_)
+                | Action::RemoveMask { .. }
+                | Action::Mask { .. } => {}
             }
         }
         // A call serves but a few peers.

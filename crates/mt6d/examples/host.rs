@@ -106,7 +106,12 @@ impl Host {
                     self.endpoints.remove(&id).and_then(|endpoint| directory.remove(&endpoint.local));
                 }
                 // Asked for only where the configuration says `rewrite`.
-                Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
+                Action::AddRewrite(_)
+                | Action::RemoveRewrite(_)
+                | Action::Replace { .. }
+                | Action::AddMask(_)
+                | Action::RemoveMask { .. }
+                | Action::Mask { .. } => {}
             }
         }
         Ok(())

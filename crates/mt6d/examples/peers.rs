@@ -96,7 +96,14 @@ fn act(node: &mut Node, at: Time, endpoints: &mut Endpoints, watch: &mut Watch) 
             match node.next_action() {
                 Some(Action::Open { id, local, .. }) => opened.push((id, local)),
                 Some(Action::Close { id }) => drop(endpoints.remove(&id)),
-                Some(Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. }) => {}
+                Some(
+                    Action::AddRewrite(_)
+                    | Action::RemoveRewrite(_)
+                    | Action::Replace { .. }
+                    | Action::AddMask(_)
+                    | Action::RemoveMask { .. }
+                    | Action::Mask { .. },
+                ) => {}
                 None => break,
             }
         }

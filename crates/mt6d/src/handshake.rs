@@ -192,6 +192,11 @@ impl LaneSecret {
     pub(crate) fn header(&self, lane: LaneId) -> Secret {
         prf_secret(&self.0, &[b"header", &lane.0.to_be_bytes()])
     }
+
+    /// The key that masks another tunnel's packets on it.
+    pub(crate) fn mask(&self, lane: LaneId) -> Secret {
+        prf_secret(&self.0, &[b"mask", &lane.0.to_be_bytes()])
+    }
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ use crate::event::{Change, PeerEvent};
 use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::key_log::KeyLog;
 use crate::keys::PublicKey;
+use crate::mask::{DrawnLane, Flow, MaskedLane};
 use crate::tier::TierEpoch;
 
 /// Events that wait for the host.
@@ -51,6 +52,24 @@ pub enum Action {
         inner: (Ipv6Addr, Ipv6Addr),
         /// Those outside.
         outer: Option<(Ipv6Addr, Ipv6Addr)>,
+    },
+    /// Take masked packets that come by this lane, and hand them on as the flow's. Asked for before the lane's endpoint is. Not
+    /// answered, nor are those below.
+    AddMask(Box<MaskedLane>),
+    /// No longer.
+    RemoveMask {
+        /// The lane.
+        lane: Flow,
+        /// What came by it.
+        flow: Flow,
+    },
+    /// Mask packets of this flow and send them by one of these lanes, where the host can do that; in place of those that it was
+    /// told before. None: they are to come to the node.
+    Mask {
+        /// The other tunnel, as it is inside.
+        flow: Flow,
+        /// From which one is to be drawn again every eighth of a second, each by its tickets.
+        lanes: Vec<DrawnLane>,
     },
 }
 

@@ -105,6 +105,7 @@
 //! | `contact`, `peer` | first contact: who, when, from where; which session is in use |
 //! | `session::shape` | what leaves, and when, where that has nothing to do with what is carried |
 //! | `session` | lanes, keys, replay window, contexts, path MTU, rekey: what happens from then on |
+//! | [`mask`] | another tunnel's packets, which travel on the same lanes |
 //! | `control` | messages inside a session |
 //! | `id`, [`overhead`], `time` | numbers and what they mean |
 //! | `node`, `env`, `host_interface`, [`Outbox`], [`Received`], [`Deliver`] | the host's side |
@@ -134,6 +135,7 @@ mod kdf;
 mod key_log;
 pub mod keys;
 mod limit;
+pub mod mask;
 mod node;
 mod offer;
 mod outbox;

@@ -51,6 +51,8 @@ pub(crate) struct Offer {
     pub(crate) switch: Option<i64>,
     /// The sender replaces addresses, if the receiver does.
     pub(crate) rewrite: bool,
+    /// The sender masks the packets of another tunnel, which has this UDP port at its end, if the receiver does.
+    pub(crate) mask: Option<u16>,
     pub(crate) shape: Shape,
     /// Of a node that takes turns with another of the same key: its turn.
     pub(crate) turn: Option<u64>,
@@ -75,6 +77,7 @@ mod item {
     pub(super) const REWRITE: u8 = 12;
     pub(super) const SHAPE: u8 = 13;
     pub(super) const TURN: u8 = 14;
+    pub(super) const MASK: u8 = 15;
 }
 
 /// What the first byte of a shape says.
@@ -134,6 +137,9 @@ impl Offer {
         if let Some(turn) = self.turn {
             put(item::TURN, &turn.to_be_bytes());
         }
+        if let Some(port) = self.mask {
+            put(item::MASK, &port.to_be_bytes());
+        }
         out
     }
 
@@ -151,6 +157,7 @@ impl Offer {
             observed: None,
             switch: None,
             rewrite: false,
+            mask: None,
             shape: Shape::None,
             turn: None,
         };
@@ -191,6 +198,12 @@ impl Offer {
                 item::REWRITE => offer.rewrite = fixed(value).map(|[]: [u8; 0]| true)?,
                 item::SHAPE => offer.shape = shape(value)?,
                 item::TURN => offer.turn = Some(u64::from_be_bytes(fixed(value)?)),
+                item::MASK => {
+                    offer.mask = Some(u16::from_be_bytes(fixed(value)?));
+                    if offer.mask == Some(0) {
+                        return Err(Malformed);
+                    }
+                }
                 _ => {}
             }
         }
@@ -243,6 +256,7 @@ pub(crate) mod tests {
             observed: Some("2001:db8:b1::/48".parse().unwrap()),
             switch: Some(90_000),
             rewrite: true,
+            mask: Some(51_820),
             shape: Shape::Constant(Rate::LEAST),
             turn: Some(7),
         }
@@ -257,6 +271,7 @@ pub(crate) mod tests {
         assert_eq!(Offer::decode(&[4, 0, 1, 17]), Err(Malformed), "17 lanes");
         assert_eq!(Offer::decode(&[3, 0, 4, 0, 0, 0, 0]), Err(Malformed), "no interval");
         assert_eq!(Offer::decode(&[13, 0, 5, 2, 0, 0, 0, 99]), Err(Malformed), "hardly a rate");
+        assert_eq!(Offer::decode(&[15, 0, 2, 0, 0]), Err(Malformed), "no port");
         assert_eq!(Offer::decode(&[13, 0, 5, 9, 0, 1, 0, 0]), Err(Malformed), "no kind of shape");
     }
 

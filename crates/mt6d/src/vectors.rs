@@ -5,6 +5,7 @@
 
 mod datagrams;
 mod live;
+mod masks;
 
 use std::time::Duration;
 
@@ -56,6 +57,7 @@ fn the_published_vectors_are_what_the_implementation_does() {
         "control": datagrams::controls(),
         "inner": datagrams::inners(),
         "data": datagrams::sealed(),
+        "mask": masks::masks(),
     });
     if std::env::var_os("UPDATE_VECTORS").is_some() {
         let text = serde_json::to_string_pretty(&vectors).unwrap();
@@ -371,6 +373,7 @@ fn smallest_offer() -> Offer {
         observed: None,
         switch: None,
         rewrite: false,
+        mask: None,
         shape: Shape::None,
         turn: None,
     }
@@ -405,7 +408,8 @@ fn offers() -> Vec<Value> {
     let shape = Offer { shape: Shape::Constant(Rate::LEAST), ..first_offer() };
     let adaptive = Offer { shape: Shape::Adaptive(Daily::default()), ..first_offer() };
     let turn = Offer { turn: Some(1_800_000_001), ..answering_offer() };
-    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape, adaptive, turn]
+    let mask = Offer { mask: Some(51_820), ..first_offer() };
+    [smallest_offer(), first_offer(), answering_offer(), switch, rewrite, shape, adaptive, turn, mask]
         .map(|offer| {
             assert_eq!(Offer::decode(&offer.encode()), Ok(offer.clone()));
             case(stated(&offer), json!({ "payload": hex::encode(offer.encode()) }))
@@ -433,6 +437,7 @@ fn stated(offer: &Offer) -> Value {
             Shape::Constant(rate) => json!({ "kind": 2, "rate": rate.bytes() }),
         },
         "turn": offer.turn,
+        "mask": offer.mask,
     })
 }
 
@@ -622,6 +627,8 @@ fn sessions() -> Vec<Value> {
                     "data_hl": hex::encode(*hl.data(lane)),
                     "header_lh": hex::encode(*lh.header(lane)),
                     "header_hl": hex::encode(*hl.header(lane)),
+                    "mask_lh": hex::encode(*lh.mask(lane)),
+                    "mask_hl": hex::encode(*hl.mask(lane)),
                 })
             });
             let of_lanes = |direction: &[u8]| hex::encode(*expand(&from_ex, &[b"lanes", direction]));

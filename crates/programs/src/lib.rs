@@ -9,6 +9,7 @@
 //! | [`transparent`] | at both interfaces of a transparent gateway, and its TUN devices | lets frames cross, or not |
 //! | [`classic`] | at the TUN device and the external interface | carries packets of the classic profile's streams |
 //! | [`rewrite`] | likewise | replaces addresses of the moving tunnel's packets (`carry = "rewrite"`) |
+//! | [`mask`] | at the TUN device and the external interface | masks the packets of another tunnel, which move with this one (`carry = "mask"`) |
 //! | [`transition`] | at a transition tunnel's device and the interface below | does what `router::transition` says |
 //! | [`nat64`] | at the translator's device | makes IPv4 packets of IPv6 packets, and the other way round |
 //!
@@ -22,6 +23,7 @@
 
 pub mod classic;
 pub mod icmp_tap;
+pub mod mask;
 pub mod nat64;
 pub mod pair;
 mod refusals;

@@ -176,8 +176,13 @@ impl Dhcp6 {
 impl Socket {
     fn open(network: &Network, index: u32, token: u64, poller: &Poller) -> linux::Result<Self> {
         let segmentation = Arc::new(Segmentation::off());
-        let options =
-            EndpointOptions { buffer: 1 << 17, receive_offload: false, interface: Some(index), segmentation };
+        let options = EndpointOptions {
+            buffer: 1 << 17,
+            receive_offload: false,
+            flow_label: true,
+            interface: Some(index),
+            segmentation,
+        };
         let socket = HostSocket::open(None, SERVER_PORT, &options)?;
         socket.join(ALL_SERVERS, index)?;
         poller.add(&socket, token, Interest::Readable)?;

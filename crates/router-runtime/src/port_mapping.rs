@@ -289,8 +289,13 @@ impl PortMapping {
 impl Socket {
     fn open(network: &Network, index: u32, token: u64, poller: &Poller) -> linux::Result<Self> {
         let segmentation = Arc::new(Segmentation::off());
-        let options =
-            EndpointOptions { buffer: 1 << 17, receive_offload: false, interface: Some(index), segmentation };
+        let options = EndpointOptions {
+            buffer: 1 << 17,
+            receive_offload: false,
+            flow_label: true,
+            interface: Some(index),
+            segmentation,
+        };
         let socket = HostSocket::open(None, PORT, &options)?;
         poller.add(&socket, token, Interest::Readable)?;
         Ok(Socket { network: network.name.clone(), index, token, socket })

@@ -24,7 +24,7 @@ use crate::terminal::{complain, print};
 use crate::{
     agent, check, completion, doctor, down, event_lines, firewall, fleet_control, import_classic, ipsec, key,
     manual, metrics, page, peer, rendezvous, rotate_key, running, script, seal, setup, show, ssh, stack,
-    status, tunnel_keys,
+    status, tunnel_keys, wrap,
 };
 
 /// A tunnel between two IPv6 networks whose outer addresses and ports change every few seconds.
@@ -214,6 +214,7 @@ enum Command {
     Agent(agent::AgentOptions),
     #[command(subcommand)]
     Peer(peer::PeerCommand),
+    Wrap(wrap::WrapOptions),
     SealPrefix(seal::SealCommand),
     RotateKey(rotate_key::RotateCommand),
     #[command(subcommand)]
@@ -457,6 +458,7 @@ fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Enroll(options) => setup::enroll::enroll(&options)?,
         Command::Agent(options) => return options.run(),
         Command::Peer(command) => return command.run(),
+        Command::Wrap(options) => return options.run(),
         Command::SealPrefix(command) => command.run()?,
         Command::RotateKey(command) => command.run()?,
         Command::Firewall(command) => return command.run(),

@@ -12,6 +12,7 @@
 //! | `key` | associations and policies of IPsec, in setkey's language |
 //! | `place` | where this end hops, if its file does not say so |
 //! | `rotate_key` | another key for this gateway |
+//! | `wrap` | a WireGuard device that travels with a peer |
 //! | `seal` | where this end hops, sealed for a peer |
 //! | `setup` | a gateway set up by commands: init, invite, join |
 //! | `show`, `status`, `watch` | what tunnel and gateway say about themselves: text, JSON; the screen that follows both |
@@ -68,3 +69,4 @@ mod syslog;
 mod terminal;
 mod tunnel_keys;
 mod watch;
+mod wrap;

@@ -107,7 +107,8 @@ impl PeerCommand {
 }
 
 impl FileOption {
-    fn path(&self) -> Result<PathBuf, Failure> {
+    /// Where it is.
+    pub(crate) fn path(&self) -> Result<PathBuf, Failure> {
         let none = "no configuration of a tunnel is in /etc/sidestep, or there are several: name one with --config FILE";
         self.config.clone().or_else(|| only_tunnel(None)).ok_or_else(|| Failure::Message(none.into()))
     }
@@ -139,9 +140,7 @@ pub(crate) fn write(options: &AddOptions) -> Result<Written, Failure> {
     let tunnel = before.tunnel.name;
     // A daemon may take its time, and nothing is written by then.
     let running = Running::find(&tunnel, &file)?;
-    let folder = folder(&file)?;
-    DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(|error| about(&folder, &error))?;
-    let path = folder.join(format!("{name}.toml"));
+    let path = made_folder(&file)?.join(format!("{name}.toml"));
     write_new(&path, &text(options))?;
     let written = Written { name: name.clone(), path, tunnel, running };
     match written.check(&file) {
@@ -270,7 +269,7 @@ fn list(config: &TunnelConfig, json: bool) -> Result<(), Failure> {
 }
 
 /// Where files of peers are: the first folder that the configuration includes.
-fn folder(file: &Path) -> Result<PathBuf, Failure> {
+pub(crate) fn folder(file: &Path) -> Result<PathBuf, Failure> {
     let source = Source::read(file).map_err(|error| not_loaded(file, error))?;
     source.included_folder().ok_or_else(|| {
         let why = format!(
@@ -280,6 +279,13 @@ fn folder(file: &Path) -> Result<PathBuf, Failure> {
         );
         Failure::Message(why)
     })
+}
+
+/// The same, which is made if it is not there yet.
+pub(crate) fn made_folder(file: &Path) -> Result<PathBuf, Failure> {
+    let folder = folder(file)?;
+    DirBuilder::new().mode(0o700).recursive(true).create(&folder).map_err(|error| about(&folder, &error))?;
+    Ok(folder)
 }
 
 /// The peer, as it is written.
@@ -311,7 +317,7 @@ pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
 }
 
 /// Has the tunnel's daemon read its configuration again, if it runs from it; what to say of it.
-fn reload(tunnel: &str, running: &Running) -> Result<String, Error> {
+pub(crate) fn reload(tunnel: &str, running: &Running) -> Result<String, Error> {
     let is_not_running = || Ok(format!("; {tunnel} is not running"));
     match running {
         Running::No => return is_not_running(),
@@ -329,7 +335,7 @@ fn reload(tunnel: &str, running: &Running) -> Result<String, Error> {
     }
 }
 
-fn about(path: &Path, error: &std::io::Error) -> Failure {
+pub(crate) fn about(path: &Path, error: &std::io::Error) -> Failure {
     Failure::Message(format!("{}: {error}", path.display()))
 }
 

@@ -27,6 +27,7 @@ mod key_log;
 pub mod limits;
 mod load;
 mod machine;
+mod mask;
 pub mod names;
 mod next_hop;
 pub mod obstacles;
@@ -40,6 +41,7 @@ pub mod surroundings;
 mod threads;
 mod token;
 mod transparent;
+mod wrap;
 
 pub use daemon::run;
 pub use error::Error;

@@ -12,7 +12,9 @@ use super::classic::{ClassicStatus, Traffic};
 use super::evidence::Evidence;
 use super::happened;
 use config::{ClassicPeer, TunnelConfig};
-use control::tunnel_status::{Carry, Endpoint, Fault, Peer, Profile, Session, Shape, State, Status, Trying};
+use control::tunnel_status::{
+    Carry, Endpoint, Fault, Masked, Peer, Profile, Session, Shape, State, Status, Trying,
+};
 
 /// The daemon as it is now, without its peers.
 pub(super) fn node(
@@ -103,7 +105,12 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
         tx_bytes: status.tx_bytes,
         rx_packets: status.rx_packets,
         rx_bytes: status.rx_bytes,
-        carry: if status.rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        carry: match (status.rewrites, status.masked) {
+            (true, _) => Carry::Rewrite,
+            (false, Some(_)) => Carry::Mask,
+            (false, None) => Carry::Encapsulate,
+        },
+        masked: status.masked.map(|flow| Masked { local: flow.local, remote: flow.remote }),
         tx_rewritten_packets: status.rewritten.tx_packets,
         tx_rewritten_bytes: status.rewritten.tx_bytes,
         rx_rewritten_packets: status.rewritten.rx_packets,
@@ -170,6 +177,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         rx_packets: traffic.rx_packets,
         rx_bytes: traffic.rx_bytes,
         carry: if rewrites { Carry::Rewrite } else { Carry::Encapsulate },
+        masked: None,
         tx_rewritten_packets: rewritten.tx_packets,
         tx_rewritten_bytes: rewritten.tx_bytes,
         rx_rewritten_packets: rewritten.rx_packets,

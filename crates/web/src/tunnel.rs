@@ -136,7 +136,7 @@ impl Tunnel {
         fields.insert("rx".to_owned(), json!(followed.rx.round()));
         fields.insert("next_ms".to_owned(), json!(followed.next_ms));
         fields.insert("lanes_seen".to_owned(), lanes.into());
-        fields.insert("rewrites".to_owned(), (peer.carry == Carry::Rewrite).into());
+        fields.insert("rewrites".to_owned(), (peer.carry != Carry::Encapsulate).into());
         Some(document)
     }
 }

@@ -43,6 +43,7 @@ pub const MAX_RECEIVE: usize = 65_535;
 
 // Not in libc for this target.
 const IPV6_FREEBIND: i32 = 78;
+const IPV6_AUTOFLOWLABEL: i32 = 70;
 const IPV6_PMTUDISC_PROBE: i32 = 3;
 
 /// Whether segmented sends are worth trying; shared by all sockets that leave through the same interface.
@@ -96,6 +97,8 @@ pub struct EndpointOptions {
     pub buffer: usize,
     /// Ask for UDP_GRO.
     pub receive_offload: bool,
+    /// Datagrams have a flow label (RFC 6437), as the kernel gives them to all flows; zero otherwise.
+    pub flow_label: bool,
     /// The interface that datagrams leave by, whatever routes lead elsewhere, and come in by.
     pub interface: Option<u32>,
     /// Shared state of segmentation offload.
@@ -104,7 +107,13 @@ pub struct EndpointOptions {
 
 impl Default for EndpointOptions {
     fn default() -> Self {
-        Self { buffer: 4 << 20, receive_offload: true, interface: None, segmentation: Arc::default() }
+        Self {
+            buffer: 4 << 20,
+            receive_offload: true,
+            flow_label: true,
+            interface: None,
+            segmentation: Arc::default(),
+        }
     }
 }
 
@@ -157,6 +166,9 @@ impl EndpointSocket {
         sockopt::set(fd, ipv6, libc::IPV6_UNICAST_HOPS, &64i32, "setsockopt IPV6_UNICAST_HOPS")?;
         sockopt::enable(fd, ipv6, libc::IPV6_RECVTCLASS, "setsockopt IPV6_RECVTCLASS")?;
         sockopt::enable(fd, ipv6, libc::IPV6_RECVERR, "setsockopt IPV6_RECVERR")?;
+        if !options.flow_label {
+            sockopt::set(fd, ipv6, IPV6_AUTOFLOWLABEL, &0i32, "setsockopt IPV6_AUTOFLOWLABEL")?;
+        }
         set_buffers(fd, options.buffer)?;
         keep_to(fd, options.interface)?;
         sockopt::bind(fd, &sockaddr_in6(local), || format!("bind UDP {local}"))?;

@@ -42,6 +42,7 @@ fn add_peer(page: &mut Page, whose: &[&Label; 2], peer: &Peer, states: &[(State,
     let carry = match peer.carry {
         Carry::Encapsulate => "encapsulate",
         Carry::Rewrite => "rewrite",
+        Carry::Mask => "mask",
     };
     let shape = peer.shape.as_ref().map_or("none", |shape| &*shape.kind);
     let [profile, carry, shape] = [profile, carry, shape].map(Label::from);
@@ -76,7 +77,7 @@ fn add_peer(page: &mut Page, whose: &[&Label; 2], peer: &Peer, states: &[(State,
     ] {
         page.add(metric, whose, count);
     }
-    if peer.carry == Carry::Rewrite {
+    if peer.carry != Carry::Encapsulate {
         for (metric, count) in [
             (&PEER_SENT_REWRITTEN_PACKETS, peer.tx_rewritten_packets),
             (&PEER_SENT_REWRITTEN, peer.tx_rewritten_bytes),

@@ -454,6 +454,7 @@ impl Peer {
         next = [self.poll_meeting(env), self.place_due()].into_iter().flatten().fold(next, Time::min);
         self.flush(env);
         next = next.min(self.rewrite(env));
+        self.mask(env);
         if let Some(better) = self.better_deadline(now) {
             next = next.min(better);
         }
@@ -553,6 +554,17 @@ impl Peer {
         next
     }
 
+    /// Has another tunnel's packets leave by the lanes of the session in use, where that was agreed on.
+    fn mask(&mut self, env: &mut Env) {
+        let unreachable = self.silent && self.attempts.slow();
+        let in_use = self.in_use().filter(|_| !unreachable);
+        // What one of them sends no more another may send.
+        let others = (0..self.sessions.len()).filter(|at| Some(*at) != in_use);
+        for at in others.chain(in_use).collect::<Vec<_>>() {
+            self.sessions[at].mask(Some(at) == in_use, env.now.boot, env.host);
+        }
+    }
+
     fn send_answers(&mut self, env: &mut Env) {
         for at in (0..self.answers.len()).rev() {
             let id = self.answers[at].session;
@@ -592,6 +604,7 @@ impl Peer {
             observed: None,
             switch: None,
             rewrite: self.config.rewrite,
+            mask: self.config.mask.map(|flow| flow.port),
             turn: env.own.turn,
         }
     }
@@ -656,7 +669,10 @@ mod tests {
                     Action::Close { .. }
                     | Action::AddRewrite(_)
                     | Action::RemoveRewrite(_)
-                    | Action::Replace { .. } => {}
+                    | Action::Replace { .. }
+                    | Action::AddMask(_)
+                    | Action::RemoveMask { .. }
+                    | Action::Mask { .. } => {}
                 }
             }
             outbox.clear();

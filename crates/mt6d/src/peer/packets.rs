@@ -172,8 +172,13 @@ impl Peer {
         let Some(session) = self.session(id) else { return self.drops.count(DropReason::Stale) };
         let unproven = matches!(session.phase, Phase::Unconfirmed { .. });
         let incoming = session.receive(receiver, arena, inner, ecn, env);
-        if session.has_new_pairs() {
+        let (has_new_pairs, masks) = (session.has_new_pairs(), session.masks());
+        if has_new_pairs {
             self.next = self.next.min(now + PAIRS_WITHIN);
+        }
+        if masks {
+            // By a lane on which something was heard for the first time masked packets may leave.
+            self.next = now;
         }
         if unproven || incoming == Ok(Incoming::Established) {
             self.settle(id, now);

@@ -16,6 +16,7 @@ use crate::envelope::{self, Claim, Ephemeral, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, InitiatorState, Occasion, ResponderState, SessionSecret};
 use crate::id::{Epoch, PairingId, SessionId};
 use crate::keys::PairKeys;
+use crate::mask::Flow;
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
@@ -254,6 +255,7 @@ impl Peer {
         (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, Some(terms.lanes), terms.padding);
         ours.shape = terms.shape;
         ours.rewrite = terms.rewrite;
+        ours.mask = ours.mask.filter(|_| terms.mask.is_some());
         ours.unix_ms = Some(env.now.unix_ms);
         (ours.hop_prefix, ours.observed) = (Some(env.own.hop_prefix), Some(seen));
         let keys = &self.pairing(pairing).ok_or(DropReason::Stale)?.keys;
@@ -359,6 +361,12 @@ impl Peer {
             Shape::Adaptive(_) | Shape::Constant(_) => (Padding::Full, SHAPE_SIZE),
         };
         let roomy = |prefix: Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
+        let rewrite = ours.rewrite && theirs.rewrite && roomy(env.own.hop_prefix) && roomy(remote_prefix);
+        let mask = self.config.mask.zip(ours.mask.and(theirs.mask)).map(|(flow, port)| Flow {
+            local: SocketAddrV6::new(flow.local, flow.port, 0, 0),
+            remote: SocketAddrV6::new(flow.remote, port, 0, 0),
+        });
+        let plain = shape == Shape::None;
         Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
@@ -371,11 +379,8 @@ impl Peer {
             contexts: theirs.contexts,
             stream: theirs.stream.zip(ours.stream),
             rekey_after: env.own.rekey_after,
-            rewrite: shape == Shape::None
-                && ours.rewrite
-                && theirs.rewrite
-                && roomy(env.own.hop_prefix)
-                && roomy(remote_prefix),
+            rewrite: plain && rewrite,
+            mask: mask.filter(|_| plain && !rewrite),
             turn: theirs.turn,
         }
     }
@@ -432,13 +437,14 @@ mod tests {
 
     #[test]
     fn an_answer_with_all_items_is_not_longer_than_the_shortest_first_message() {
-        let mut answer = Offer { switch: None, ..offer() };
+        // Of the two ways of carrying packets otherwise the longer.
+        let mut answer = Offer { switch: None, rewrite: false, ..offer() };
         let shortest = *SIZES.start() as usize;
         assert!(length(&answer) <= shortest, "{}", length(&answer));
         fit(&mut answer, shortest);
         assert!(answer.turn.is_some());
         // To a node from before there were turns.
-        let mut answer = Offer { rewrite: false, ..answer };
+        let mut answer = Offer { mask: None, ..answer };
         fit(&mut answer, 200);
         assert!(answer.turn.is_none() && length(&answer) <= 200, "{}", length(&answer));
     }

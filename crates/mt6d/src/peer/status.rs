@@ -9,6 +9,7 @@ use crate::drops::Drops;
 use crate::event::PeerState;
 use crate::id::LaneId;
 use crate::keys::{PublicKey, PublicPair};
+use crate::mask::Flow;
 use crate::session::{Session, ShapeStatus, Traffic};
 use crate::time::Now;
 
@@ -73,7 +74,9 @@ pub struct PeerStatus {
     pub rx_bytes: u64,
     /// Whether packets of pairs of hosts travel as they are but for their addresses.
     pub rewrites: bool,
-    /// What did, of the packets above.
+    /// The other tunnel's flow, where its packets travel with a mask.
+    pub masked: Option<Flow>,
+    /// What travelled so, of the packets above.
     pub rewritten: Traffic,
     /// What was dropped, by reason.
     pub drops: Drops,
@@ -136,6 +139,7 @@ impl Peer {
             rx_packets: traffic.rx_packets,
             rx_bytes: traffic.rx_bytes,
             rewrites: session.is_some_and(|s| s.terms.rewrite),
+            masked: session.and_then(|s| s.terms.mask),
             rewritten,
             drops,
             rtt: session.and_then(|s| s.round_trip.measured()),

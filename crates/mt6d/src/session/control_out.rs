@@ -3,7 +3,6 @@
 use super::contexts::{Form, Pair};
 use super::fast_out::LaneSender;
 use super::fast_out::{self, Egress, OUTER};
-use super::seal;
 use super::shape::is_expedited;
 use super::{InnerMtu, Lane, Phase, Refusal, Session};
 use crate::config::Padding;
@@ -141,10 +140,10 @@ impl Session {
         env: &mut Env,
     ) {
         lane.activity.sent.set(env.now.boot);
-        let (room, padding) = (fast_out::room(self.path_mtu.get()), self.terms.padding);
+        let (room, padding) = (fast_out::room(self.path_mtu.get(), lane.key.overhead()), self.terms.padding);
         let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn: Ecn::NotEct, room, padding };
         let length = match size {
-            Some(size) => usize::from(size) - OUTER - seal::OVERHEAD,
+            Some(size) => usize::from(size) - OUTER - lane.key.overhead(),
             None if padding == Padding::None => {
                 (message.length() + env.host.random(0..=CONTROL_PADDING) as usize).min(egress.room)
             }
@@ -157,7 +156,7 @@ impl Session {
         match sealed {
             // What has a size of its own may be larger than the path takes.
             Ok(()) if size.is_some() => {
-                env.outbox.isolate_last(seal::OVERHEAD + length.max(message.length()));
+                env.outbox.isolate_last(lane.key.overhead() + length.max(message.length()));
             }
             Ok(()) => {}
             Err(reason) => self.activity.drops.count(reason),

@@ -12,7 +12,7 @@ use wire::flow;
 
 use super::activity::{Activity, LaneActivity};
 use super::contexts::{Pair, ReceiveContexts};
-use super::seal::{COUNTER, OpeningKey};
+use super::seal::OpeningKey;
 use crate::control::Control;
 use crate::deliver::Deliver;
 use crate::drops::DropReason;
@@ -83,7 +83,8 @@ impl Receiver {
                 }
             };
             opened = true;
-            let inner = at.start + COUNTER..at.start + COUNTER + length;
+            let start = at.start + key.front();
+            let inner = start..start + length;
             // Most of what comes, where there is a shape.
             if !unproven && Control::is_padding(&arena[inner.clone()]) {
                 continue;

@@ -16,7 +16,7 @@ use super::activity::{Activity, LaneActivity};
 use super::contexts::{self, Form, KnownContexts, Pair};
 use super::lane::Tickets;
 use super::path_mtu::BASE;
-use super::seal::{self, COUNTER, SealingKey, TAG};
+use super::seal::{self, SealingKey, TAG};
 use crate::config::Padding;
 use crate::control::{self, Control};
 use crate::drops::DropReason;
@@ -97,6 +97,8 @@ pub(crate) struct Sender {
     pub(super) padding: Padding,
     /// The largest outer packet that is known to arrive.
     pub(super) path_mtu: u16,
+    /// What a datagram's payload has beside the inner packet, in bytes.
+    pub(super) overhead: usize,
     /// The one that inner MTUs follow from: they do not go up and down while the path is being measured.
     pub(super) stated_mtu: u16,
     /// Where the peer hops: packets to there are outer ones.
@@ -118,9 +120,9 @@ pub(super) struct Egress<'a> {
     pub(super) padding: Padding,
 }
 
-/// The longest inner part of a datagram on a path of this MTU.
-pub(super) fn room(path_mtu: u16) -> usize {
-    usize::from(path_mtu) - OUTER - seal::OVERHEAD
+/// The longest inner part of a datagram on a path of this MTU, where the rest of its payload takes so many bytes.
+pub(super) fn room(path_mtu: u16, overhead: usize) -> usize {
+    usize::from(path_mtu) - OUTER - overhead
 }
 
 /// The largest inner packet of this form that fits so many bytes in one piece.
@@ -135,8 +137,8 @@ fn whole_in(room: usize, form: Option<Form>) -> u16 {
 }
 
 /// The inner MTU for packets of this form: what fits, but never less than IPv6 demands (then they are split).
-fn inner_mtu(path_mtu: u16, form: Option<Form>) -> u16 {
-    let whole = whole_in(room(path_mtu), form);
+fn inner_mtu(path_mtu: u16, overhead: usize, form: Option<Form>) -> u16 {
+    let whole = whole_in(room(path_mtu, overhead), form);
     if form.is_some() { whole.max(BASE) } else { whole }
 }
 
@@ -175,7 +177,7 @@ impl Sender {
         let Some(lane) = self.lane_for(hash, now) else {
             return Err(Refusal::Drop(DropReason::NoSession));
         };
-        let (room, padding) = (room(self.path_mtu), self.padding);
+        let (room, padding) = (room(self.path_mtu, self.overhead), self.padding);
         let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
         let mut sealed = Sealed { egress, outbox, packets: 0, bytes: 0, length: 0 };
         let result = self.segments(header, packet, form, &mut sealed);
@@ -214,7 +216,7 @@ impl Sender {
         };
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
         // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
-        let room = room(self.path_mtu);
+        let room = room(self.path_mtu, self.overhead);
         let fits = match form {
             Some(_) if self.whole => self.path_mtu,
             form => whole_in(room - room % seal::BLOCK, form),
@@ -248,7 +250,11 @@ impl Sender {
 
     /// The inner MTU for packets of this form.
     pub(super) fn inner_mtu(&self, form: Option<Form>) -> u16 {
-        if self.whole && form.is_some() { self.stated_mtu } else { inner_mtu(self.stated_mtu, form) }
+        if self.whole && form.is_some() {
+            self.stated_mtu
+        } else {
+            inner_mtu(self.stated_mtu, self.overhead, form)
+        }
     }
 
     /// The lane that a flow travels on for a moment: lanes draw for it, the highest draw wins. So a burst is not torn
@@ -392,7 +398,7 @@ impl Egress<'_> {
             Padding::Full => self.room.max(length),
             Padding::Buckets => BUCKETS
                 .into_iter()
-                .map(|outer| outer - OUTER - seal::OVERHEAD)
+                .map(|outer| outer - OUTER - self.key.overhead())
                 .find(|bucket| *bucket >= length)
                 .map_or(self.room, |bucket| bucket.min(self.room))
                 .max(length),
@@ -406,9 +412,10 @@ impl Egress<'_> {
         outbox: &mut Outbox,
         write: impl FnOnce(&mut [u8]),
     ) -> Result<(), DropReason> {
-        let size = COUNTER + length + TAG;
+        let front = self.key.front();
+        let size = front + length + TAG;
         let datagram = outbox.datagram(self.endpoint, None, self.ecn, size);
-        write(&mut datagram[COUNTER..COUNTER + length]);
+        write(&mut datagram[front..front + length]);
         if self.key.seal(datagram) {
             return Ok(());
         }

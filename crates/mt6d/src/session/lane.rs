@@ -13,8 +13,9 @@ use super::activity::LaneActivity;
 use super::fast_in::Receiver;
 use super::seal::SealingKey;
 use crate::births::{Births, Life};
-use crate::host_interface::HostInterface;
+use crate::host_interface::{Action, HostInterface};
 use crate::id::{EndpointId, LaneId};
+use crate::mask::{Flow, MaskKey};
 
 /// Round trips above this do not keep endpoints open for longer: who delays packets must not use up our sockets.
 const LONGEST_RTT: i64 = 5_000;
@@ -40,6 +41,8 @@ pub(crate) struct Lane {
     pub(crate) local: SocketAddrV6,
     pub(crate) remote: SocketAddrV6,
     pub(crate) state: State,
+    /// Masks another tunnel's packets that leave by it, where that was agreed on.
+    pub(crate) mask: Option<(Flow, MaskKey)>,
     pub(crate) sealing: Arc<SealingKey>,
     pub(crate) receiver: Arc<Receiver>,
     pub(crate) activity: Arc<LaneActivity>,
@@ -89,6 +92,10 @@ impl Lane {
     }
 
     fn close(&self, host: &mut HostInterface) {
+        if let Some((flow, _)) = self.mask {
+            let lane = Flow { local: self.local, remote: self.remote };
+            host.act(Action::RemoveMask { lane, flow });
+        }
         if let State::Opening(id) | State::Open(id) = self.state {
             host.close(id);
         }
@@ -169,7 +176,7 @@ impl Lanes {
     /// An endpoint could not be opened: its lane, if it is one of these.
     pub(crate) fn open_failed(&mut self, id: EndpointId, host: &mut HostInterface) -> Option<LaneId> {
         let lane = self.lanes.iter_mut().find(|lane| lane.state == State::Opening(id))?;
-        lane.close(host);
+        host.close(id);
         lane.state = State::Failed;
         self.failed += 1;
         Some(lane.life.lane)

@@ -15,6 +15,7 @@ mod fast_out;
 mod health;
 mod lane;
 mod liveness;
+mod masking;
 mod path_mtu;
 mod poll;
 mod reassembly;
@@ -38,12 +39,13 @@ use crate::control::Control;
 use crate::endpoint::{self, Place};
 use crate::env::Env;
 use crate::handshake::{InitiatorState, LaneSecret, SessionSecret};
-use crate::host_interface::{HostInterface, Purpose};
+use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, LaneId, PairingId, PeerId, SessionId};
 use crate::kdf::Secret;
 use crate::key_log::{Label, LaneKeys};
 use crate::keys::Role;
 use crate::limit::Limit;
+use crate::mask::{Flow, MARK, MaskKey, MaskedLane};
 use crate::offer::Cipher;
 use crate::schedule::Schedule;
 use crate::tier::TierEpoch;
@@ -62,6 +64,7 @@ pub use fast_out::InnerMtu;
 pub(crate) use fast_out::{Refusal, Sender};
 use lane::{Lane, Lanes, State, Tickets};
 use liveness::Liveness;
+use masking::Masking;
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
@@ -99,6 +102,8 @@ pub(crate) struct Terms {
     pub(crate) rekey_after: Duration,
     /// Packets of pairs that both know travel with other addresses, and nothing else.
     pub(crate) rewrite: bool,
+    /// Packets of this flow travel with a mask, and nothing else.
+    pub(crate) mask: Option<Flow>,
     /// The peer's turn, where its key is another's, too.
     pub(crate) turn: Option<u64>,
 }
@@ -178,9 +183,11 @@ impl Generation {
             (data, header)
         };
         let (data, header) = keys(&self.sending, common.role, local, remote, host);
-        let sealing = SealingKey::new(terms.cipher, &data, &header);
+        let mask = |secret: &LaneSecret| terms.mask.map(|_| MaskKey::new(secret.mask(number)));
+        let sealing = SealingKey::new(terms.cipher, &data, &header, mask(&self.sending));
         let (data, header) = keys(&self.receiving, common.role.other(), remote, local, host);
-        let opening = OpeningKey::new(terms.cipher, &data, &header);
+        let masked = mask(&self.receiving);
+        let opening = OpeningKey::new(terms.cipher, &data, &header, masked.as_ref());
         let activity = Arc::new(LaneActivity::new());
         let receiver = Receiver {
             peer: *peer,
@@ -192,11 +199,15 @@ impl Generation {
             lane: activity.clone(),
         };
         let purpose = Purpose::Data { session: *session, lane: number };
+        if let Some((flow, key)) = terms.mask.zip(masked) {
+            host.act(Action::AddMask(Box::new(MaskedLane { flow, lane: Flow { local, remote }, key })));
+        }
         Lane {
             life,
             local,
             remote,
             state: State::Opening(host.open(*peer, purpose, local, Some(remote))),
+            mask: terms.mask.zip(mask(&self.sending)),
             sealing: Arc::new(sealing),
             receiver: Arc::new(receiver),
             activity,
@@ -272,6 +283,8 @@ pub(crate) struct Session {
     send_contexts: SendContexts,
     /// Pairs whose packets travel with other addresses, if that was agreed on.
     rewriting: Option<Rewriting>,
+    /// The lanes that masked packets leave by.
+    masking: Masking,
     reassembly: Reassembly,
     rekey: Rekey,
     /// Rekeys that the peer begins.
@@ -359,7 +372,8 @@ impl Session {
             path_mtu: path_mtu.get(),
             stated_mtu: terms.mtu,
             remote_prefix: terms.remote_prefix,
-            whole: terms.rewrite,
+            overhead: seal::OVERHEAD + if terms.mask.is_some() { MARK } else { 0 },
+            whole: terms.rewrite || terms.mask.is_some(),
             activity: activity.clone(),
         };
         let mut session = Session {
@@ -384,6 +398,7 @@ impl Session {
                 let schedule = Schedule::new(*schedule, interval);
                 Rewriting::new(role, terms.local_prefix, terms.remote_prefix, schedule)
             }),
+            masking: Masking::default(),
             reassembly: Reassembly::default(),
             rekey: Rekey::Idle,
             rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),
@@ -453,6 +468,7 @@ impl Session {
 
     /// Closes all endpoints. The session must not be used any more.
     pub(crate) fn close_endpoints(&mut self, host: &mut HostInterface) {
+        self.stop_masking(host);
         self.lanes.close(host);
         if let Some(rewriting) = &mut self.rewriting {
             rewriting.close(host);

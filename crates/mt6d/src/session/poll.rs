@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fast_out::OUTER;
 use super::health::BUSY_FOR;
 use super::lane::Overlap;
-use super::{CONFIRM_WITHIN, Health, Phase, ReliableMessage, Session, State, generation, rekey, seal};
+use super::{CONFIRM_WITHIN, Health, Phase, ReliableMessage, Session, State, generation, rekey};
 use crate::config::Padding;
 use crate::control::Control;
 use crate::env::Env;
@@ -191,7 +191,7 @@ impl Session {
         let lengths: Vec<u32> = lengths.collect();
         let size = (self.terms.padding == Padding::None && !lengths.is_empty()).then(|| {
             let length = lengths[env.host.random(0..=lengths.len() as u64 - 1) as usize] as usize;
-            (length + OUTER + seal::OVERHEAD).clamp(SMALLEST_OPENER, self.path_mtu.get().into()) as u16
+            (length + OUTER + lane.key.overhead()).clamp(SMALLEST_OPENER, self.path_mtu.get().into()) as u16
         });
         self.send_control_on(&lane, 0, &Control::Opener, size, env);
     }

@@ -234,6 +234,7 @@ mod tests {
             stream: None,
             rekey_after: crate::config::REKEY_AFTER,
             rewrite: false,
+            mask: None,
             turn: None,
         };
         let new = NewSession {

@@ -5,6 +5,9 @@
 //! datagram = C (4) ‖ AEAD(data key, nonce = 0^8 ‖ counter (4), inner) with its 16-byte tag at the end
 //! C        = counter XOR the first 4 bytes of the mask of the 16 bytes that follow it (RFC 9001 section 5.4)
 //! ```
+//!
+//! Where another tunnel's packets travel on the same lanes ("Masked packets"), a mark of 8 bytes in front says that it is none
+//! of these.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -12,6 +15,7 @@ use ring::aead::{AES_256_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, No
 
 use super::replay::{ReplayWindow, Verdict};
 use crate::drops::DropReason;
+use crate::mask::{MARK, MaskKey};
 use crate::offer::Cipher;
 
 /// Bytes before the sealed inner packet.
@@ -65,16 +69,33 @@ fn xor(field: &mut [u8], mask: [u8; 4]) {
     }
 }
 
+/// Bytes in front of a datagram, where a lane is shared with masked packets.
+fn front(mask: Option<&MaskKey>) -> usize {
+    if mask.is_some() { MARK } else { 0 }
+}
+
 /// Seals what this node sends on a lane.
 pub(crate) struct SealingKey {
     keys: Keys,
+    /// Marks datagrams, where that is wanted.
+    mask: Option<MaskKey>,
     /// No two threads may ever use the same.
     next: AtomicU32,
 }
 
 impl SealingKey {
-    pub(crate) fn new(cipher: Cipher, data: &[u8; 32], header: &[u8; 32]) -> Self {
-        SealingKey { keys: Keys::new(cipher, data, header), next: AtomicU32::new(0) }
+    pub(crate) fn new(cipher: Cipher, data: &[u8; 32], header: &[u8; 32], mask: Option<MaskKey>) -> Self {
+        SealingKey { keys: Keys::new(cipher, data, header), mask, next: AtomicU32::new(0) }
+    }
+
+    /// Bytes before the inner packet: a mark, if there is one, and the counter.
+    pub(crate) fn front(&self) -> usize {
+        front(self.mask.as_ref()) + COUNTER
+    }
+
+    /// What a datagram's payload has beside the inner packet.
+    pub(crate) fn overhead(&self) -> usize {
+        self.front() + TAG
     }
 
     /// How many datagrams were sealed.
@@ -82,7 +103,7 @@ impl SealingKey {
         self.next.load(Relaxed)
     }
 
-    /// Seals a datagram in place: `datagram[COUNTER..len - TAG]` holds the inner packet.
+    /// Seals a datagram in place: `datagram[front()..len - TAG]` holds the inner packet.
     /// False if the key is used up; the datagram must not be sent then.
     #[must_use]
     pub(crate) fn seal(&self, datagram: &mut [u8]) -> bool {
@@ -91,6 +112,7 @@ impl SealingKey {
             return false;
         }
         let counter = self.next.fetch_add(1, Relaxed);
+        let (mark, datagram) = datagram.split_at_mut(front(self.mask.as_ref()));
         let (field, rest) = datagram.split_at_mut(COUNTER);
         let (inner, tag) = rest.split_at_mut(rest.len() - TAG);
         let sealed = self
@@ -101,6 +123,9 @@ impl SealingKey {
         tag.copy_from_slice(sealed.as_ref());
         field.copy_from_slice(&counter.to_be_bytes());
         xor(field, self.keys.mask(&rest[..SAMPLE]));
+        if let (Some(mask), Some(sample)) = (&self.mask, rest.last_chunk()) {
+            mark.copy_from_slice(&mask.mark(sample));
+        }
         true
     }
 
@@ -117,16 +142,26 @@ impl SealingKey {
 /// Opens what the peer sends on a lane, each datagram once.
 pub(crate) struct OpeningKey {
     keys: Keys,
+    /// Bytes of the mark.
+    mark: usize,
     window: ReplayWindow,
 }
 
 impl OpeningKey {
-    pub(crate) fn new(cipher: Cipher, data: &[u8; 32], header: &[u8; 32]) -> Self {
-        OpeningKey { keys: Keys::new(cipher, data, header), window: ReplayWindow::new() }
+    pub(crate) fn new(cipher: Cipher, data: &[u8; 32], header: &[u8; 32], mask: Option<&MaskKey>) -> Self {
+        let keys = Keys::new(cipher, data, header);
+        OpeningKey { keys, mark: front(mask), window: ReplayWindow::new() }
     }
 
-    /// Opens a datagram in place; the inner packet with its padding lies at `datagram[COUNTER..][..length]`.
+    /// Bytes before the inner packet: a mark, if there is one, and the counter.
+    pub(crate) fn front(&self) -> usize {
+        self.mark + COUNTER
+    }
+
+    /// Opens a datagram in place; the inner packet with its padding lies at `datagram[front()..][..length]`. The mark says
+    /// nothing here: who reads it is the program that takes masked packets.
     pub(crate) fn open(&mut self, datagram: &mut [u8]) -> Result<usize, DropReason> {
+        let datagram = datagram.get_mut(self.mark..).ok_or(DropReason::TooShort)?;
         if datagram.len() < OVERHEAD {
             return Err(DropReason::TooShort);
         }
@@ -157,7 +192,12 @@ mod tests {
     use proptest::prelude::*;
 
     fn pair(cipher: Cipher) -> (SealingKey, OpeningKey) {
-        (SealingKey::new(cipher, &[1; 32], &[2; 32]), OpeningKey::new(cipher, &[1; 32], &[2; 32]))
+        marked(cipher, None)
+    }
+
+    fn marked(cipher: Cipher, mask: Option<MaskKey>) -> (SealingKey, OpeningKey) {
+        let opening = OpeningKey::new(cipher, &[1; 32], &[2; 32], mask.as_ref());
+        (SealingKey::new(cipher, &[1; 32], &[2; 32], mask), opening)
     }
 
     fn datagram(inner: &[u8]) -> Vec<u8> {
@@ -176,6 +216,18 @@ mod tests {
             assert_eq!(&sealed[COUNTER..COUNTER + 5], b"hello");
             assert_eq!(opening.open(&mut copy), Err(DropReason::Replayed));
         }
+    }
+
+    #[test]
+    fn a_marked_datagram_begins_with_what_its_end_gives() {
+        let mask = MaskKey::from_bytes([3; 32]);
+        let (sealing, mut opening) = marked(Cipher::Aes256Gcm, Some(mask.clone()));
+        let mut sealed = [&[0; MARK], datagram(b"hello").as_slice()].concat();
+        assert!(sealing.seal(&mut sealed));
+        assert_eq!(sealed[..MARK], mask.mark(sealed.last_chunk().unwrap()));
+        assert_eq!(opening.open(&mut sealed), Ok(5));
+        assert_eq!(&sealed[opening.front()..][..5], b"hello");
+        assert_eq!(opening.open(&mut sealed[..MARK - 1]), Err(DropReason::TooShort));
     }
 
     #[test]

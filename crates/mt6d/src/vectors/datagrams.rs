@@ -169,7 +169,7 @@ pub(super) fn sealed_with(cipher: Cipher) -> Vec<Value> {
     let (_, secret) = handshake(Role::L);
     let keys = secret.lanes(Role::L);
     let (data, header) = (keys.data(LANE), keys.header(LANE));
-    let key = SealingKey::new(cipher, &data, &header);
+    let key = SealingKey::new(cipher, &data, &header, None);
     let mut cases = Vec::new();
     for (counter, inner) in sent() {
         let mut datagram = Vec::new();

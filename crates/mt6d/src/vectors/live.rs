@@ -74,6 +74,7 @@ impl End {
             contexts: 1024,
             rekey_after: crate::config::REKEY_AFTER,
             rewrite: false,
+            mask: None,
             turn: None,
             stream: Some(if at_l { (l, h) } else { (h, l) }),
         };
@@ -158,7 +159,7 @@ fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
     }
     let (_, secret) = handshake(Role::L);
     let keys = secret.lanes(Role::H);
-    let answers = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
+    let answers = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE), None);
     let known = datagrams::control(&Control::ContextKnown { context: 1 }, 1, 0);
     let mut datagram = [&[0; COUNTER], known.as_slice(), &[0; TAG]].concat();
     assert!(answers.seal(&mut datagram));
@@ -166,7 +167,7 @@ fn a_session_sends_inner_packets_in_the_forms_of_the_vectors() {
     end.send(CONTEXT);
 
     let keys = secret.lanes(Role::L);
-    let mut key = OpeningKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
+    let mut key = OpeningKey::new(cipher, &keys.data(LANE), &keys.header(LANE), None);
     let mut inners = Vec::new();
     for (batch, bytes) in end.outbox.batches() {
         for datagram in bytes.chunks(batch.segment) {
@@ -192,7 +193,7 @@ fn the_full_form_carries_ipv6_alone() {
     let mut end = End::new(Role::H, cipher);
     let (_, secret) = handshake(Role::L);
     let keys = secret.lanes(Role::L);
-    let key = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE));
+    let key = SealingKey::new(cipher, &keys.data(LANE), &keys.header(LANE), None);
     let ipv4 = format!("45000030{}", "00".repeat(44));
     let mut outcomes = Vec::new();
     for packet in [FULL, &ipv4] {

@@ -11,6 +11,7 @@ mod key_log;
 mod keys;
 mod liveness;
 mod many;
+mod masked;
 mod network;
 mod rewritten;
 mod shape;

@@ -7,6 +7,9 @@ use control::tunnel_status::{Carry, Endpoint, Peer, Profile, Shape, State, Statu
 
 use super::standby;
 
+/// Bytes that WireGuard adds to a packet over IPv6.
+const WIREGUARD: u16 = 40 + 8 + 32;
+
 /// The status as text for a terminal.
 pub(crate) fn describe(status: &Status) -> String {
     let mut text = String::new();
@@ -116,13 +119,25 @@ fn write_peer(text: &mut String, peer: &Peer, own_key: &str) -> fmt::Result {
             "  transfer: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
         )?;
     }
+    if let Some(masked) = &peer.masked {
+        // The path's MTU less what WireGuard adds over IPv6: then nothing of it is too large for a mask.
+        let mtu = peer.path_mtu.saturating_sub(WIREGUARD);
+        writeln!(
+            text,
+            "  carry: masks the packets of {} to {}; WireGuard's MTU: {mtu} at most",
+            masked.local, masked.remote
+        )?;
+    }
     if peer.carry == Carry::Rewrite {
         writeln!(text, "  carry: addresses are replaced, nothing is encrypted or authenticated")?;
+    }
+    if peer.carry != Carry::Encapsulate {
+        let what = if peer.carry == Carry::Rewrite { "rewritten" } else { "masked" };
         let (received, sent) = (bytes(peer.rx_rewritten_bytes as f64), bytes(peer.tx_rewritten_bytes as f64));
         let (rx_packets, tx_packets) = (peer.rx_rewritten_packets, peer.tx_rewritten_packets);
         writeln!(
             text,
-            "    rewritten: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
+            "    {what}: {received} received ({rx_packets} packets), {sent} sent ({tx_packets} packets)"
         )?;
     }
     if let Some(shape) = &peer.shape {

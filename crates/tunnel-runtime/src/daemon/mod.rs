@@ -117,6 +117,8 @@ struct Daemon {
     hardware_aes: bool,
     /// Whether addresses can be replaced; not tried, where no peer wanted that at the start.
     rewrites: Option<bool>,
+    /// Whether packets can be masked; none where that was not wanted at the start.
+    masks: Option<bool>,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     status_request: Option<StatusRequest>,

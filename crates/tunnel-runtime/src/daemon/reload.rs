@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
 use crate::load::{Loaded, load};
+use crate::wrap;
 use config::{Mode, TunnelConfig};
 use control::{Call, Reply, Request};
 use router_runtime::{RouterHandle, RouterThread};
@@ -31,8 +32,8 @@ impl Daemon {
         }
         let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
         let (file, old) = (self.file.clone(), self.config.clone());
-        let can_rewrite = self.rewrites.is_some();
-        let check = move |new: &TunnelConfig| refuse_fixed(&old, new, can_rewrite);
+        let (can_rewrite, can_mask) = (self.rewrites.is_some(), self.masks.is_some());
+        let check = move |new: &TunnelConfig| refuse_fixed(&old, new, can_rewrite, can_mask);
         self.have_loaded(Cause::Asked(asked), threads, move |gateway| load(&file, gateway, check));
     }
 
@@ -176,22 +177,32 @@ impl Daemon {
     }
 
     /// Returns the configuration from before.
-    fn try_reload(&mut self, new: Box<TunnelConfig>, threads: &Threads) -> Result<TunnelConfig, Error> {
-        let node_config = new.to_node_config(self.link_mtu, self.hardware_aes, self.rewrites == Some(true));
+    fn try_reload(&mut self, mut new: Box<TunnelConfig>, threads: &Threads) -> Result<TunnelConfig, Error> {
+        let (link_mtu, aes) = (self.link_mtu, self.hardware_aes);
+        let (rewrites, masks) = (self.rewrites == Some(true), self.masks == Some(true));
         // Before the kernel is where the node will not go.
-        node_config.check_values()?;
+        new.to_node_config(link_mtu, aes, rewrites, masks).check_values()?;
         limits::check(&new, self.shared)?;
         let (answer, applied) = mpsc::channel();
         threads.send(Command::Apply { config: new.clone(), answer });
         applied.recv().map_err(|_| Error::KernelThread)??;
         let now = self.clock.now();
+        let masked = |peer: &str| self.node.status(now).find(|status| status.name == peer)?.masked;
+        wrap::prepare(&mut new, |peer| Some(masked(peer)?.remote.port()));
+        let node_config = new.to_node_config(link_mtu, aes, rewrites, masks);
         self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
         Ok(std::mem::replace(&mut self.config, *new))
     }
 }
 
-/// Refuses what a running daemon cannot change; whether addresses can be replaced was found out at the start.
-fn refuse_fixed(old: &TunnelConfig, new: &TunnelConfig, can_rewrite: bool) -> Result<(), Error> {
+/// Refuses what a running daemon cannot change; whether addresses can be replaced and packets masked was found out at the
+/// start.
+fn refuse_fixed(
+    old: &TunnelConfig,
+    new: &TunnelConfig,
+    can_rewrite: bool,
+    can_mask: bool,
+) -> Result<(), Error> {
     let tunnel = &new.tunnel;
     let fixed = [
         ("[tunnel] name", tunnel.name == old.tunnel.name),
@@ -204,6 +215,7 @@ fn refuse_fixed(old: &TunnelConfig, new: &TunnelConfig, can_rewrite: bool) -> Re
             "carry of a [[peer]], the first with \"rewrite\",",
             can_rewrite || !new.peers.iter().any(|peer| peer.rewrite),
         ),
+        ("[[wrap]], the first,", can_mask || new.wraps.is_empty()),
         (
             "allowed_ips, which for the first time cover a peer's hop_prefix,",
             old.node.mode == Mode::Host || leads_to_peers(old) || !leads_to_peers(new),

@@ -23,7 +23,7 @@ use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::peer_file::PeerFile;
 use crate::standby::Turns;
-use crate::{classic, limits, machine};
+use crate::{classic, limits, machine, wrap};
 
 /// A daemon that was killed while it started a program leaves its device to that for a moment.
 const DEVICE_HELD: Duration = Duration::from_secs(1);
@@ -93,14 +93,17 @@ impl Daemon {
         clock.not_before(peer_file.saved_ms());
         let hardware_aes = machine::has_aes() && !without(Feature::Aes);
         let mut gateway = None;
-        let mut rewrites = None;
+        let (mut rewrites, mut masks) = (None, None);
         let mut set_up = || -> Result<Node, Error> {
             kernel.take_over_link(&config)?;
             let wanted = config.peers.iter().any(|peer| peer.rewrite);
             rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
+            masks = (!config.wraps.is_empty()).then(|| kernel.prepare_masking(&without));
             kernel.apply(&config)?;
+            wrap::prepare(&mut config, |_| None);
             gateway = kernel.start_transparent(&config, &options.state_dir)?;
-            let mut node_config = config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true));
+            let mut node_config =
+                config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true), masks == Some(true));
             if let Some(age) = options.test_rekey_after {
                 node_config.rekey_after = age;
             }
@@ -160,6 +163,7 @@ impl Daemon {
             is_meant,
             hardware_aes,
             rewrites,
+            masks,
         })
     }
 }

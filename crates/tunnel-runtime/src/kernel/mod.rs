@@ -32,6 +32,7 @@ use network_detection::{Network, RouterDiscovery};
 pub(crate) use prefix::who_hops_in;
 use tables::Tables;
 
+use super::mask::Masker;
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
 use crate::error::Error;
@@ -65,7 +66,7 @@ pub(super) enum Command {
         prefixes: Vec<IpNet>,
         mtu: InnerMtu,
     },
-    /// An action of those that replace addresses.
+    /// An action of those that replace addresses or mask packets.
     Rewrite(Action),
     Apply {
         config: Box<TunnelConfig>,
@@ -88,7 +89,7 @@ pub(super) enum KernelEvent {
         endpoint: linux::Result<Endpoint>,
     },
     LinkMtu(u16),
-    /// Packets that crossed with other addresses.
+    /// Packets that crossed with other addresses, or with a mask.
     Rewritten(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
     /// The rules that keep the prefix dark were gone or others, and are there again.
     RulesRestored,
@@ -116,16 +117,18 @@ struct State {
 }
 
 impl State {
-    fn of(config: &TunnelConfig, rewrites: bool, kept_off: Option<KeptOff>) -> Self {
+    fn of(config: &TunnelConfig, rewrites: bool, masks: bool, kept_off: Option<KeptOff>) -> Self {
         let mode = config.node.mode;
         let prefixes = |peer: &PeerConfig| -> Vec<IpNet> {
             peer.allowed_ips.iter().flat_map(|prefix| destinations(*prefix, mode)).collect()
         };
+        let wrapped = |peer: &PeerConfig| config.wraps.iter().any(|wrap| wrap.peer == peer.name);
+        let is_whole = |peer: &PeerConfig| rewrites && peer.rewrite || masks && wrapped(peer);
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
             routes: config.peers.iter().flat_map(prefixes).collect(),
-            whole: config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes).collect(),
+            whole: config.peers.iter().filter(|peer| is_whole(peer)).flat_map(prefixes).collect(),
             mtu: config.tunnel.mtu,
             behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
             kept_off,
@@ -178,6 +181,8 @@ pub(super) struct Kernel {
     transparent: Option<Transparent>,
     /// Replaces addresses, where that is wanted and possible.
     rewriter: Option<Rewriter>,
+    /// Masks another tunnel's packets, where that is wanted and possible.
+    masker: Option<Masker>,
     /// Nobody on the link is to see that this is a gateway.
     hidden: bool,
     /// Where each peer hops.
@@ -233,6 +238,7 @@ impl Kernel {
             network: None,
             transparent: None,
             rewriter: None,
+            masker: None,
             hidden: config.node.transparent.is_some(),
             peer_prefixes: Vec::new(),
             route_mtus: HashMap::new(),
@@ -277,6 +283,22 @@ impl Kernel {
         self.rewriter.is_some()
     }
 
+    /// Prepares to mask another tunnel's packets, if the kernel can do it: whether it will.
+    pub(super) fn prepare_masking(&mut self, without: &dyn Fn(Feature) -> bool) -> bool {
+        let opened = if without(Feature::Masking) {
+            Err("left out for a test".to_owned())
+        } else {
+            let tcx = !without(Feature::Tcx);
+            Masker::open(self.tun_index, &self.link, tcx, &mut self.journal)
+                .map_err(|error| error.to_string())
+        };
+        match opened {
+            Ok(masker) => self.masker = Some(masker),
+            Err(error) => warn!("packets cannot be masked here, [[wrap]] is carried in the tunnel: {error}"),
+        }
+        self.masker.is_some()
+    }
+
     /// MTU of the external interface.
     pub(super) fn link_mtu(&self) -> u16 {
         let link = self.link.mtu.clamp(1280, u16::MAX.into()) as u16;
@@ -286,7 +308,8 @@ impl Kernel {
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
         let kept_off = KeptOff::of(config, Some(self.link.index), &mut self.netlink)?;
-        let (old, new) = (self.state.clone(), State::of(config, self.rewriter.is_some(), kept_off));
+        let (rewrites, masks) = (self.rewriter.is_some(), self.masker.is_some());
+        let (old, new) = (self.state.clone(), State::of(config, rewrites, masks, kept_off));
         let closed = closed_routes(config, Beside::Tunnel);
         let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
         result = result.and_then(|()| self.change(new));
@@ -406,6 +429,7 @@ impl Kernel {
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;
         self.rewriter = None;
+        self.masker = None;
         if let Err(error) = self.journal.undo_all(&mut self.netlink) {
             warn!("not everything could be removed from the kernel, the next start tries again: {error}");
         }
@@ -487,7 +511,9 @@ impl Kernel {
             let discovery = self.discovery.as_ref().and_then(RouterDiscovery::timeout);
             let again = cold.then_some(LOOK_AGAIN.0);
             let rewriting = self.rewriter.as_ref().filter(|rewriter| rewriter.is_active());
-            let refresh = rewriting.map(|_| REFRESH.saturating_sub(refreshed.elapsed()));
+            let masking = self.masker.as_ref().filter(|masker| masker.is_active());
+            let refresh = (rewriting.is_some() || masking.is_some())
+                .then(|| REFRESH.saturating_sub(refreshed.elapsed()));
             let restoring = restore.map(|at| at.saturating_duration_since(Instant::now()));
             let putting = put_back.map(|at: Instant| at.saturating_duration_since(Instant::now()));
             let deadlines = [again, ask, discovery, refresh, restoring, putting];
@@ -505,11 +531,12 @@ impl Kernel {
                     if self.put_back() { RESTORE_EVERY } else { (2 * put_back_pause).min(LOOK_RARELY) };
                 (put_back, put_back_rested) = (None, Instant::now() + put_back_pause);
             }
-            if refreshed.elapsed() >= REFRESH
-                && let Some(rewriter) = &mut self.rewriter
-            {
+            if refreshed.elapsed() >= REFRESH {
                 refreshed = Instant::now();
-                let crossed = rewriter.refresh(&mut self.netlink);
+                let netlink = &mut self.netlink;
+                let mut crossed =
+                    self.rewriter.as_mut().map(|rewriter| rewriter.refresh(netlink)).unwrap_or_default();
+                crossed.extend(self.masker.iter_mut().flat_map(|masker| masker.refresh(netlink)));
                 if !crossed.is_empty() {
                     report(KernelEvent::Rewritten(crossed));
                 }
@@ -547,7 +574,7 @@ impl Kernel {
                     }
                     Command::Close(endpoint) => self.close_endpoint(endpoint),
                     Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
-                    Command::Rewrite(action) => self.rewrite(&action),
+                    Command::Rewrite(action) => self.rewrite(action),
                     Command::Apply { config, answer } => {
                         let result = self.apply(&config);
                         if let Some(on_link) = &self.on_link {
@@ -564,9 +591,10 @@ impl Kernel {
 
     /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of
     /// endpoints are.
-    fn rewrite(&mut self, action: &Action) {
-        let Some(rewriter) = &mut self.rewriter else { return };
-        rewriter.act(action, &mut self.netlink);
+    fn rewrite(&mut self, action: Action) {
+        if let Some(rewriter) = &mut self.rewriter {
+            rewriter.act(&action, &mut self.netlink);
+        }
         match action {
             Action::AddRewrite(Rewrite { outer, .. }) => {
                 if let Some(on_link) = &mut self.on_link {
@@ -575,6 +603,11 @@ impl Kernel {
                 }
             }
             Action::RemoveRewrite(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
+            Action::AddMask(_) | Action::RemoveMask { .. } | Action::Mask { .. } => {
+                if let Some(masker) = &mut self.masker {
+                    masker.act(action, &mut self.netlink);
+                }
+            }
             _ => {}
         }
     }
@@ -593,11 +626,16 @@ impl Kernel {
                 self.warm(*local.ip(), *remote.ip());
             }
         }
+        // What masked packets look like, its datagrams do: no label, and none that the kernel has put together with them.
+        let masked =
+            remote.zip(self.masker.as_ref()).is_some_and(|(remote, masker)| masker.takes(local, remote));
+        let plain = EndpointOptions { receive_offload: false, flow_label: false, ..self.sockets.clone() };
+        let sockets = if masked { &plain } else { &self.sockets };
         let endpoint = match &self.lookup_table {
             Some(lookup_table) if remote.is_none() => {
                 lookup_table.insert(local).map(|()| Endpoint::Shared(local))
             }
-            _ => EndpointSocket::open(local, remote, &self.sockets)
+            _ => EndpointSocket::open(local, remote, sockets)
                 .map(|socket| Endpoint::Dedicated(Arc::new(socket))),
         };
         match endpoint {
@@ -746,6 +784,9 @@ impl Kernel {
                     }
                     if let Some(rewriter) = &mut self.rewriter {
                         rewriter.set_external(&link);
+                    }
+                    if let Some(masker) = &mut self.masker {
+                        masker.set_external(&link);
                     }
                     let changed = link.running != self.link.running;
                     let renamed = link.name != self.link.name;

@@ -135,7 +135,7 @@ impl Rewriter {
                     warn!("{error}");
                 }
             }
-            Action::Open { .. } | Action::Close { .. } => {}
+            _ => {}
         }
     }
 

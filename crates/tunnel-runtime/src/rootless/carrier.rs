@@ -66,7 +66,7 @@ impl Carrier {
             poller.add(generation, GENERATION, Interest::Readable)?;
         }
         let clock = Clock::new(None);
-        let node = claim.config.to_node_config(claim.link_mtu, machine::has_aes(), false);
+        let node = claim.config.to_node_config(claim.link_mtu, machine::has_aes(), false, false);
         let node = Node::new(node, &HashMap::new(), machine::entropy()?, clock.now())?;
         Ok(Self {
             node,
@@ -189,7 +189,12 @@ impl Carrier {
                 // It leaves the poller with its descriptor.
                 Action::Close { id } => drop(self.endpoints.remove(&id.as_u64())),
                 // Asked for only where the host has said that it can.
-                Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {}
+                Action::AddRewrite(_)
+                | Action::RemoveRewrite(_)
+                | Action::Replace { .. }
+                | Action::AddMask(_)
+                | Action::RemoveMask { .. }
+                | Action::Mask { .. } => {}
             }
         }
     }

@@ -10,6 +10,7 @@ mod closed;
 mod endurance;
 pub(crate) mod finding;
 mod kills;
+mod mask;
 mod network;
 mod offloads;
 mod one_of_many;

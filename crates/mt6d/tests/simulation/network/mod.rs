@@ -21,7 +21,9 @@ use std::time::Duration;
 use ipnet::Ipv6Net;
 use prefix_trie::PrefixMap;
 use sidestep_mt6d::config::PeerConfig;
-use sidestep_mt6d::{Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received};
+use sidestep_mt6d::{
+    Action, DropReason, EndpointId, Node, Now, Outbox, PeerState, PeerStatus, Received, mask,
+};
 use wire::ecn::Ecn;
 use wire::virtio_net;
 
@@ -80,6 +82,7 @@ enum What {
     Threads { site: usize },
     Arrives { datagram: Datagram },
     ArrivesWhole { packet: Vec<u8> },
+    ArrivesMasked { lane: mask::Flow, key: mask::MaskKey, packet: Vec<u8> },
     Send { flow: usize },
 }
 
@@ -250,6 +253,8 @@ impl Network {
         site.asked.clear();
         site.heard.clear();
         site.replaced.clear();
+        site.unmasked.clear();
+        site.masked.clear();
         site.threads = Threads::default();
         site.timer = u64::MAX;
     }
@@ -421,6 +426,7 @@ impl Network {
             What::Threads { site } => self.messages_arrive(site),
             What::Arrives { datagram } => self.arrives(datagram),
             What::ArrivesWhole { packet } => self.arrives_whole(packet),
+            What::ArrivesMasked { lane, key, packet } => self.arrives_masked(lane, &key, packet),
             What::Send { flow } => self.send_next(flow),
         }
     }
@@ -471,6 +477,7 @@ impl Network {
             Action::AddRewrite(_) | Action::RemoveRewrite(_) | Action::Replace { .. } => {
                 self.rewrites(index, action);
             }
+            Action::AddMask(_) | Action::RemoveMask { .. } | Action::Mask { .. } => self.masks(index, action),
         }
     }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use ipnet::Ipv6Net;
 use sidestep_mt6d::config::{NodeConfig, PeerConfig};
 use sidestep_mt6d::keys::{PrivateKey, PublicKey, PublicPair};
-use sidestep_mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time};
+use sidestep_mt6d::{Deliver, EndpointId, Node, Now, Outbox, PeerMemory, PeerStatus, Time, mask};
 
 use super::path::{Firewall, Translator};
 use super::threads::Threads;
@@ -77,6 +77,10 @@ pub(crate) struct Site {
     pub(crate) heard: HashMap<Addresses, Addresses>,
     /// Those that packets have that leave, by the true ones.
     pub(crate) replaced: HashMap<Addresses, Addresses>,
+    /// Lanes by which masked packets come, the peer's end first, with what they are.
+    pub(crate) unmasked: HashMap<mask::Flow, (mask::Flow, mask::MaskKey)>,
+    /// Those by which they leave.
+    pub(crate) masked: HashMap<mask::Flow, Vec<mask::DrawnLane>>,
     pub(crate) timer: u64,
     pub(crate) outbox: Outbox,
     pub(crate) arena: Vec<u8>,
@@ -125,6 +129,8 @@ impl Site {
             asked: HashMap::new(),
             heard: HashMap::new(),
             replaced: HashMap::new(),
+            unmasked: HashMap::new(),
+            masked: HashMap::new(),
             timer: u64::MAX,
             outbox: Outbox::new(),
             arena: Vec::new(),

@@ -31,7 +31,9 @@ pub(crate) struct Stream {
     pub(crate) every: u64,
     /// How many the sending host hands over as one GSO packet.
     pub(crate) batch: u64,
-    /// Port pairs, used in turn.
+    /// Source and destination port of UDP.
+    pub(crate) ports: (u16, u16),
+    /// Port pairs, used in turn: the source's goes up.
     pub(crate) flows: u64,
     /// Source addresses, used in turn.
     pub(crate) hosts: u64,
@@ -47,6 +49,7 @@ impl Stream {
             length: 200,
             every: 10_000,
             batch: 1,
+            ports: (10_000, 7),
             flows: 1,
             hosts: 1,
             ecn: Ecn::NotEct,
@@ -75,6 +78,10 @@ impl Stream {
 
     pub(crate) fn batches(self, batch: u64) -> Self {
         Stream { batch, ..self }
+    }
+
+    pub(crate) fn ports(self, source: u16, destination: u16) -> Self {
+        Stream { ports: (source, destination), ..self }
     }
 
     pub(crate) fn flows(self, flows: u64) -> Self {
@@ -263,12 +270,12 @@ impl Flow {
     }
 
     fn build(&self, number: u64, payload: &[u8], push: bool) -> Vec<u8> {
-        let port = 10_000 + (number / self.stream.batch % self.stream.flows) as u16;
+        let port = self.stream.ports.0 + (number / self.stream.batch % self.stream.flows) as u16;
         let length = self.transport_header() + payload.len();
         let mut transport = match self.stream.kind {
             Kind::Udp => {
                 let length = length as u16;
-                udp::Header { source_port: port, destination_port: 7, length, checksum: 0 }
+                udp::Header { source_port: port, destination_port: self.stream.ports.1, length, checksum: 0 }
                     .to_bytes()
                     .to_vec()
             }

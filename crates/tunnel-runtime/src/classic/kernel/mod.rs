@@ -254,7 +254,7 @@ pub(crate) fn difference(from: (Ipv6Addr, Ipv6Addr), to: (Ipv6Addr, Ipv6Addr)) -
 }
 
 /// The sum of 16-bit words as they are in memory.
-fn words(bytes: &[u8]) -> u32 {
+pub(crate) fn words(bytes: &[u8]) -> u32 {
     bytes.as_chunks::<2>().0.iter().map(|word| u32::from(u16::from_ne_bytes(*word))).sum()
 }
 

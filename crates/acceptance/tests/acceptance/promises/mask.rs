@@ -1,0 +1,272 @@
+//! Another tunnel's packets, which travel on the lanes under a mask: none is lost, none can be told, none leaves without.
+
+use std::net::SocketAddrV6;
+
+use lab::capture::{Packet, Recording};
+use lab::observer::packets_containing;
+use lab::patience::wait_until;
+use lab::process::Process;
+use lab::scale::scaled;
+use lab::{Lab, Node, Site, Topology};
+
+use super::scene;
+
+/// What the two ends of the other tunnel do: the one sends numbered messages of all sizes, the other sends them back.
+const FLOW: &str = include_str!("mask.py");
+/// What each message begins with.
+const MARKER: &[u8] = b"\x04\0\0\0whatever is masked";
+const PORTS: [u16; 2] = [51_820, 51_821];
+
+/// A lab in which both gateways say which flow they mask.
+fn up(topology: Topology, arguments: [&[&str]; 2]) -> Option<Lab> {
+    let builder = scene::lab()?.topology(topology).rotation("1s").lanes(3).whole_packets(true);
+    let mut lab = builder.build().expect("a lab");
+    for (site, arguments) in [Site::A, Site::B].into_iter().zip(arguments) {
+        let gateway = lab.gateway(site);
+        let file = gateway.configuration().to_owned();
+        let text = std::fs::read_to_string(&file).expect("a configuration");
+        let (peer, port) = (["site-b", "site-a"][site as usize], PORTS[site as usize]);
+        let wrap = format!("{text}\n[[wrap]]\npeer = \"{peer}\"\nport = {port}\n");
+        std::fs::write(&file, wrap).expect("a configuration");
+        gateway.set_arguments(arguments);
+    }
+    lab.start().expect("a tunnel");
+    Some(lab)
+}
+
+/// The inner ends, as a gateway has them.
+fn ends(lab: &Lab) -> [SocketAddrV6; 2] {
+    let text = scene::run(lab, Node::GatewayA, &["sh", "-c", "ip -6 -o address show scope global"]);
+    let own = text.split_whitespace().find(|word| word.starts_with("fd") && word.ends_with("/128"));
+    let own = own.expect("an inner end").trim_end_matches("/128").parse().expect("an address");
+    let text = scene::run(lab, Node::GatewayB, &["sh", "-c", "ip -6 -o address show scope global"]);
+    let peer = text.split_whitespace().find(|word| word.starts_with("fd") && word.ends_with("/128"));
+    let peer = peer.expect("an inner end").trim_end_matches("/128").parse().expect("an address");
+    [SocketAddrV6::new(own, PORTS[0], 0, 0), SocketAddrV6::new(peer, PORTS[1], 0, 0)]
+}
+
+/// The other end, which sends back what it gets.
+fn answer(lab: &Lab, [one, other]: [SocketAddrV6; 2]) -> Process {
+    let words = ["python3", "-c", FLOW, "answer", &other.to_string(), &one.to_string()];
+    lab.spawn(Node::GatewayB, words, "answer").expect("the other end")
+}
+
+/// Sends so many messages; what is said of them.
+fn send(lab: &Lab, [one, other]: [SocketAddrV6; 2], count: u32) -> String {
+    let count = count.to_string();
+    scene::run(
+        lab,
+        Node::GatewayA,
+        &["python3", "-c", FLOW, "send", &one.to_string(), &other.to_string(), &count],
+    )
+}
+
+fn masked(lab: &Lab, site: Site) -> u64 {
+    scene::number(lab, site, "tx_rewritten_packets")
+}
+
+fn wait_masked(lab: &Lab, ends: [SocketAddrV6; 2]) {
+    wait_until("packets are masked", || {
+        send(lab, ends, 5);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        masked(lab, Site::A) > 0 && masked(lab, Site::B) > 0
+    });
+}
+
+/// Nothing of the flow is in what was recorded.
+fn assert_hidden(packets: &[Packet], ends: [SocketAddrV6; 2]) {
+    for end in ends {
+        assert_eq!(packets_containing(packets, &end.ip().octets()), 0, "{end}");
+    }
+    assert_eq!(packets_containing(packets, MARKER), 0, "what messages begin with");
+    // Neighbor discovery has zeros.
+    let datagrams: Vec<Packet> = packets.iter().filter(|packet| packet.is_udp()).cloned().collect();
+    assert_eq!(packets_containing(&datagrams, &[0; 16]), 0, "what some messages end in");
+}
+
+#[test]
+fn nothing_is_lost_over_rotations_and_nothing_of_it_is_seen() {
+    for (topology, arguments) in [
+        (Topology::Routed, &[][..]),
+        (Topology::Switched, &[]),
+        (Topology::Routed, &["--test-without", "tcx"]),
+    ] {
+        let Some(lab) = up(topology, [arguments; 2]) else { return };
+        let ends = ends(&lab);
+        let _answer = answer(&lab, ends);
+        wait_masked(&lab, ends);
+        let before = [Site::A, Site::B].map(|site| masked(&lab, site));
+        let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+        let count = scaled(3_000, 30_000);
+        let said = send(&lab, ends, count);
+        eprintln!("{topology:?}: {said}");
+        assert!(said.contains(&format!("{count} sent, {count} came back, 0 wrong")), "{said}");
+        let packets = recording.finish().expect("packets");
+        assert_hidden(&packets, ends);
+        assert!(packets.len() as u32 > 2 * count, "{} packets", packets.len());
+        std::thread::sleep(std::time::Duration::from_millis(1_500));
+        for (site, before) in [Site::A, Site::B].into_iter().zip(before) {
+            let crossed = masked(&lab, site) - before;
+            assert!(crossed * 100 >= u64::from(count) * 99, "{crossed} of {count}");
+            assert_eq!(scene::peer(&lab, site)["carry"], "mask");
+            assert_eq!(scene::peer(&lab, site)["masked"]["local"], ends[site as usize].to_string());
+        }
+    }
+}
+
+#[test]
+fn without_the_kernels_help_at_one_end_the_tunnel_carries_it() {
+    let Some(mut lab) = up(Topology::Routed, [&[], &["--test-without", "masking"]]) else { return };
+    let ends = ends(&lab);
+    let _answer = answer(&lab, ends);
+    let said = send(&lab, ends, 500);
+    assert!(said.contains("500 sent, 500 came back, 0 wrong"), "{said}");
+    for site in [Site::A, Site::B] {
+        assert_eq!((masked(&lab, site), &scene::peer(&lab, site)["carry"]), (0, &"encapsulate".into()));
+    }
+    let log = std::fs::read_to_string(lab.gateway(Site::B).log()).expect("a log");
+    assert!(log.contains("packets cannot be masked here"), "{log}");
+}
+
+#[test]
+fn nothing_leaves_in_clear_when_a_gateway_is_gone_and_a_restart_brings_it_back() {
+    let Some(mut lab) = up(Topology::Routed, [&["--test-without", "tcx"][..]; 2]) else { return };
+    let ends = ends(&lab);
+    let _answer = answer(&lab, ends);
+    wait_masked(&lab, ends);
+    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    for by_force in [true, false] {
+        if by_force {
+            lab.gateway(Site::A).kill();
+        } else {
+            assert!(lab.gateway(Site::A).stop());
+        }
+        let said = send(&lab, ends, 20);
+        assert!(said.contains(" 0 came back"), "{said}");
+        lab.gateway(Site::A).start().expect("a gateway");
+        let filters = || scene::run(&lab, Node::GatewayA, &["tc", "filter", "show", "dev", "ex", "ingress"]);
+        wait_until("one filter, not two", || filters().matches("bpf chain 0 handle").count() <= 1);
+        wait_masked(&lab, ends);
+    }
+    let said = send(&lab, ends, 1_000);
+    assert!(said.contains("1000 sent, 1000 came back, 0 wrong"), "{said}");
+    assert_hidden(&recording.finish().expect("packets"), ends);
+}
+
+/// WireGuard in user space at both gateways, whose peers are at the gateways' own addresses outside.
+struct WireGuard {
+    devices: [String; 2],
+    keys: [String; 2],
+    _processes: [Process; 2],
+}
+
+impl WireGuard {
+    fn start(lab: &Lab) -> Self {
+        let sites = [Site::A, Site::B];
+        let devices = sites.map(|site| format!("{}w{}", lab.prefix(), site.letter()));
+        let private = sites.map(|_| scene::run(lab, Node::GatewayA, &["wg", "genkey"]).trim().to_owned());
+        let keys = private.each_ref().map(|key| {
+            let command = format!("echo {key} | wg pubkey");
+            scene::run(lab, Node::GatewayA, &["sh", "-c", &command]).trim().to_owned()
+        });
+        let processes = sites.map(|site| {
+            let device = &devices[site as usize];
+            let words = ["env", "WG_PROCESS_FOREGROUND=1", "wireguard-go", "-f", device];
+            lab.spawn(site.gateway(), words, device).expect("WireGuard")
+        });
+        for site in sites {
+            let (own, other) = (site as usize, site.other() as usize);
+            let (device, node) = (&devices[own], site.gateway());
+            wait_until("the device", || scene::run(lab, node, &["wg", "show", device]).contains("interface"));
+            let outside =
+                lab.exec(site.other().gateway(), ["sh", "-c", "ip -6 -o address show dev ex scope global"]);
+            let outside = String::from_utf8(outside.expect("addresses").stdout).expect("text");
+            let outside =
+                outside.split_whitespace().nth(3).and_then(|word| word.split('/').next()).expect("one");
+            let command = format!(
+                "echo {} > /run/{device}.key; wg set {device} listen-port {} private-key /run/{device}.key \
+                 peer {} allowed-ips fd99::{}/128 endpoint [{outside}]:{}; \
+                 ip address add fd99::{}/128 dev {device}; ip link set {device} mtu 1420 up; \
+                 ip route add fd99::{} dev {device}",
+                private[own],
+                PORTS[own],
+                keys[other],
+                other + 1,
+                PORTS[other],
+                own + 1,
+                other + 1
+            );
+            let said = scene::run(lab, node, &["sh", "-c", &command]);
+            assert_eq!(said, "", "{device}");
+        }
+        WireGuard { devices, keys, _processes: processes }
+    }
+
+    fn endpoint(&self, lab: &Lab, site: Site) -> String {
+        let text =
+            scene::run(lab, site.gateway(), &["wg", "show", &self.devices[site as usize], "endpoints"]);
+        text.split_whitespace().nth(1).unwrap_or_default().to_owned()
+    }
+}
+
+/// `ping` to WireGuard's address at the other gateway; how many came back.
+fn ping(lab: &Lab, count: u32) -> String {
+    let count = count.to_string();
+    let words = ["ping", "-n", "-q", "-i", "0.002", "-W", "2", "-c", &count, "-s", "1372", "fd99::2"];
+    scene::run(lab, Node::GatewayA, &words)
+}
+
+#[test]
+fn wireguard_moves_with_one_command_and_both_programs_say_the_same() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.rotation("1s").lanes(3).whole_packets(true).build().expect("a lab");
+    let wireguard = WireGuard::start(&lab);
+    let text = ping(&lab, 20);
+    assert!(text.contains(" 0% packet loss"), "in clear: {text}");
+
+    let program = lab.program().display().to_string();
+    let files = [Site::A, Site::B].map(|site| lab.gateway(site).configuration().display().to_string());
+    for site in [Site::A, Site::B] {
+        let (file, device) = (&files[site as usize], &wireguard.devices[site as usize]);
+        let wrap = |words: &[&str]| {
+            let words = [&[&program, "wrap", device, "--config", file], words].concat();
+            scene::run(&lab, site.gateway(), &words)
+        };
+        assert!(wrap(&[]).contains("which peer"), "it is not in the configuration yet");
+        assert!(wrap(&["--peer", "site-b"]).contains("includes no folder"));
+        let text = std::fs::read_to_string(file).expect("a configuration");
+        let folder = file.replace(".toml", ".d");
+        std::fs::write(file, format!("include = [\"{folder}/*.toml\"]\n{text}")).expect("a configuration");
+        assert!(wrap(&["--peer", "nobody"]).contains("no such peer"));
+        let peer = ["site-b", "site-a"][site as usize];
+        let said = wrap(&["--peer", peer]);
+        assert!(said.contains("is added; ") && said.contains("is not running"), "{said}");
+        assert!(wrap(&["--peer", peer]).contains("exists already"));
+    }
+    lab.start().expect("a tunnel");
+    wait_until("WireGuard's packets are masked", || {
+        ping(&lab, 5);
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        masked(&lab, Site::A) > 0 && masked(&lab, Site::B) > 0
+    });
+    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    let count = scaled(2_000, 200_000);
+    let text = ping(&lab, count);
+    eprintln!("{text}");
+    assert!(text.contains(" 0% packet loss") && !text.contains("duplicates"), "{text}");
+    let packets = recording.finish().expect("packets");
+    let datagrams: Vec<Packet> = packets.iter().filter(|packet| packet.is_udp()).cloned().collect();
+    assert_eq!(packets_containing(&datagrams, &[4, 0, 0, 0]), 0, "WireGuard's header");
+    for site in [Site::A, Site::B] {
+        let remote = scene::peer(&lab, site)["masked"]["remote"].clone();
+        assert_eq!(remote, wireguard.endpoint(&lab, site), "`wg show` and `sidestep show` agree");
+    }
+
+    // Somebody leads it elsewhere: one command has it back.
+    let (device, key) = (&wireguard.devices[0], &wireguard.keys[1]);
+    scene::run(&lab, Node::GatewayA, &["wg", "set", device, "peer", key, "endpoint", "[2001:db8::dead]:1"]);
+    let said = scene::run(&lab, Node::GatewayA, &[&program, "wrap", device, "--config", &files[0]]);
+    assert!(said.contains("has taken it over"), "{said}");
+    let remote = scene::peer(&lab, Site::A)["masked"]["remote"].clone();
+    assert_eq!(remote, wireguard.endpoint(&lab, Site::A));
+}

@@ -1,0 +1,139 @@
+//! `[[wrap]]`: another tunnel, such as WireGuard's, whose packets travel with a peer's and are masked (`carry = "mask"`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use mt6d::config::{PeerConfig, Shape};
+use mt6d::mask;
+use toml::Spanned;
+
+use crate::converter::Converter;
+use crate::document::Document;
+use crate::key::Absent::{Otherwise, Required};
+use crate::node::Node;
+use crate::report::Finding;
+use crate::section::section;
+use crate::tunnel::Tunnel;
+use crate::value::{self, Problem, problem};
+
+section! {
+    /// `[[wrap]]`, as it stands in the file.
+    WrapTable = "[[wrap]]" {
+        /// The peer that the other tunnel leads to, by its name. It has no `shape`.
+        peer: String = Required("the name of the [[peer]] that the other tunnel leads to");
+        /// The other tunnel's device, of WireGuard: its port is asked for, and its peer's endpoint is kept where the peer is.
+        interface: String = Otherwise("`port` is there");
+        /// Which of the device's peers, by its public key.
+        public_key: String = Otherwise("the only one");
+        /// UDP port of the other tunnel on this machine.
+        port: i64 = Otherwise("the device's");
+    }
+}
+
+/// Another tunnel whose packets are masked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Wrap {
+    /// The name of the peer that it leads to.
+    pub peer: String,
+    /// WireGuard's device.
+    pub interface: Option<String>,
+    /// Which of the device's peers, in base64.
+    pub public_key: Option<String>,
+    /// Its UDP port on this machine; of a device that was not asked yet it is not known.
+    pub port: Option<u16>,
+}
+
+impl Converter<'_> {
+    /// All tables, which belong to these peers; None if one of them cannot be used.
+    pub(crate) fn wraps(&mut self, document: &Document, peers: &[(usize, PeerConfig)]) -> Option<Vec<Wrap>> {
+        let mut wraps = Some(Vec::<Wrap>::new());
+        for table in document.wrap.list().iter().map(Spanned::get_ref) {
+            let wrap = self.wrap(table, peers);
+            let twice =
+                wraps.iter().flatten().any(|other| wrap.as_ref().is_some_and(|wrap| wrap.peer == other.peer));
+            if twice {
+                let help = "one tunnel may travel with a peer: leave the other out".to_owned();
+                self.refuse(
+                    table.peer.span(),
+                    "peer",
+                    Problem { label: "it has one already".to_owned(), help },
+                );
+            }
+            match (wrap, &mut wraps) {
+                (Some(wrap), Some(wraps)) if !twice => wraps.push(wrap),
+                (_, wraps) => *wraps = None,
+            }
+        }
+        let tables = document.wrap.list().iter().map(Spanned::get_ref);
+        let wrapped: Vec<_> = tables.filter_map(|table| table.peer.text()).collect();
+        for peer in
+            document.peer.list().iter().map(Spanned::get_ref).filter(|peer| peer.carry.text() == Some("mask"))
+        {
+            if !peer.name.text().is_some_and(|name| wrapped.contains(&name)) {
+                let label = "nothing says which packets".to_owned();
+                let help = "add [[wrap]] with the peer's name and the other tunnel's device".to_owned();
+                self.refuse(peer.carry.span(), "carry", Problem { label, help });
+                wraps = None;
+            }
+        }
+        wraps
+    }
+
+    fn wrap(&mut self, table: &WrapTable, peers: &[(usize, PeerConfig)]) -> Option<Wrap> {
+        let peer = self.value(&table.peer, |name| {
+            let known = peers.iter().find(|(_, peer)| peer.name == name);
+            known.map(|(_, peer)| peer.clone()).map_or_else(
+                || {
+                    problem(
+                        "no such peer",
+                        "write the name of a [[peer]] of this file that is not of the classic profile",
+                    )
+                },
+                Ok,
+            )
+        });
+        let interface = self.optional(&table.interface, value::interface);
+        let public_key = self.optional(&table.public_key, |key| Ok(key.to_owned()));
+        let port = self.optional(&table.port, port);
+        let (peer, interface, public_key, port) = (peer?, interface?, public_key?, port?);
+        let mut refuse =
+            |title: &str, help: &str| self.report(Finding::error(table.peer.span(), title, "", help));
+        if interface.is_none() && port.is_none() {
+            refuse(
+                "[[wrap]] does not say what is carried",
+                "write interface = \"wg0\", or the tunnel's port = 51820",
+            );
+            return None;
+        }
+        if peer.shape != Shape::None {
+            refuse("packets with a mask have no shape", "leave the peer's `shape` out");
+            return None;
+        }
+        if peer.rewrite {
+            refuse("the peer's packets have replaced addresses already", "leave its carry = \"rewrite\" out");
+            return None;
+        }
+        Some(Wrap { peer: peer.name, interface, public_key, port })
+    }
+}
+
+/// Makes room for what is wrapped: an address of this node's for the other tunnel, and one of each peer's. Nobody writes them
+/// down: they follow from the keys.
+pub(crate) fn prepare(wraps: &[Wrap], node: &Node, tunnel: &mut Tunnel, peers: &mut [PeerConfig]) {
+    let host = |address| IpNet::from(IpAddr::V6(address));
+    if !wraps.is_empty() {
+        tunnel.addresses.push(host(mask::address(&node.private_key.public())));
+    }
+    for wrap in wraps {
+        for peer in peers.iter_mut().filter(|peer| peer.name == wrap.peer) {
+            peer.allowed_ips.push(host(mask::address(&peer.public_key)));
+        }
+    }
+}
+
+fn port(number: i64) -> Result<u16, Problem> {
+    match u16::try_from(number) {
+        Ok(port) if port != 0 => Ok(port),
+        _ => problem("not a port", "write the tunnel's UDP port on this machine, 1 to 65535"),
+    }
+}

@@ -1,0 +1,120 @@
+//! Another tunnel's packets on the lanes: whatever happens, whoever sends one by a lane has a peer that takes it.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use sidestep_mt6d::config::MaskedFlow;
+
+use crate::network::{A, B, Network, Path, Stream, host, seeds};
+
+/// Ports of the other tunnel at both ends.
+const PORTS: (u16, u16) = (51_820, 51_821);
+
+fn address(site: usize) -> std::net::Ipv6Addr {
+    match host(site, 1, false) {
+        IpAddr::V6(address) => address,
+        IpAddr::V4(_) => unreachable!("it was asked for IPv6"),
+    }
+}
+
+fn pair(seed: u64, rotation: u64, lanes: u8) -> Network {
+    let mut network = Network::pair(seed);
+    network.configure(|peer| {
+        peer.rotation = Duration::from_secs(rotation);
+        peer.lanes = Some(lanes);
+    });
+    for (site, other, port) in [(A, B, PORTS.0), (B, A, PORTS.1)] {
+        let mask = MaskedFlow { local: address(site), port, remote: address(other) };
+        network.sites[site].peer(0).mask = Some(mask);
+    }
+    network
+}
+
+/// What the other tunnel sends, and something else beside it.
+fn streams(network: &mut Network) {
+    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1).every_ms(20));
+    network.send(B, A, Stream::udp().ports(PORTS.1, PORTS.0).every_ms(20));
+    network.send(A, B, Stream::tcp().of(1400).every_ms(100));
+    network.send(B, A, Stream::udp().every_ms(100));
+}
+
+#[test]
+fn all_arrives_and_nearly_all_of_the_flow_with_a_mask() {
+    for (rotation, lanes) in [(1, 1), (1, 3), (10, 4), (60, 1)] {
+        for seed in seeds(3) {
+            let mut network = pair(seed, rotation, lanes);
+            network.start();
+            network.establish();
+            streams(&mut network);
+            network.run_s(5);
+            let (before, handshakes) = (network.rewritten, network.status(A).handshakes);
+            network.run_s(400);
+            network.assert_all_arrived();
+            let masked = network.rewritten - before;
+            assert!(masked >= 399 * 100, "{masked} of {}", 400 * 100);
+            let status = network.status(A);
+            assert!(status.rewritten.tx_packets > 19_000 && status.rewritten.rx_packets > 19_000);
+            assert_eq!(status.handshakes, handshakes, "the session goes on");
+            assert!(status.session.expect("there is one").rekeys >= 2);
+        }
+    }
+}
+
+#[test]
+fn one_end_alone_masks_nothing() {
+    let mut network = pair(1, 1, 1);
+    network.sites[B].peer(0).mask = None;
+    network.start();
+    network.establish();
+    streams(&mut network);
+    network.run_s(20);
+    network.assert_all_arrived();
+    assert_eq!(network.rewritten, 0);
+}
+
+/// A masked flow alone keeps the session, and tells that the peer is gone.
+#[test]
+fn a_session_that_carries_nothing_else_goes_on_and_ends_with_the_peer() {
+    let mut network = pair(3, 10, 3);
+    network.start();
+    network.establish();
+    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1));
+    network.run_s(400);
+    assert!(network.established(A) && network.established(B));
+    assert_eq!(network.status(A).handshakes, 1);
+    network.kill(B);
+    let found = |network: &Network| !network.established(A);
+    assert!(network.run_until(Duration::from_secs(120), found).is_some());
+    // Until the first tries have failed it may come back.
+    network.run_s(60);
+    let before = network.rewritten;
+    network.run_s(10);
+    assert_eq!(network.rewritten, before, "packets go nowhere, and their senders are told");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(12))]
+
+    /// Restarts, loss, delay: what leaves with a mask meets a lane with the same key, or nobody.
+    #[test]
+    fn a_peer_that_restarts_is_met_again(
+        seed: u64, rotation in 1u64..20, lanes in 1u8..5, loss in 0.0..0.1, delay in 1u64..300, after in 5u64..60,
+    ) {
+        let mut network = pair(seed, rotation, lanes);
+        network.path = Path { loss, delay: delay * 1_000, ..Path::default() };
+        network.start();
+        network.establish();
+        streams(&mut network);
+        network.run_s(after);
+        network.kill(B);
+        network.run_s(2);
+        network.start_site(B);
+        let back = |network: &Network| network.established(A) && network.established(B);
+        prop_assert!(network.run_until(Duration::from_secs(90), back).is_some());
+        network.run_s(5);
+        let before = network.rewritten;
+        network.run_s(20);
+        prop_assert!(network.rewritten - before > 19 * 100, "{}", network.rewritten - before);
+    }
+}

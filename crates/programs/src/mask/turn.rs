@@ -1,0 +1,273 @@
+//! One turn of the loop over a packet: a block of keystream over a part of a message. A GSO packet is as many messages as it
+//! has segments; four turns are each message's, of which a large one needs but the first.
+
+use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
+use bpf::{Assembler, Condition, Helper, Label, Operation, Size::Double, Size::Word};
+
+use super::chacha::{self, AREA, BLOCK};
+use super::{HEAD, LARGE, MARK, SAMPLE, TRAILER};
+
+/// What the program tells the turns, and they tell it: 8 bytes each, on its stack.
+pub(super) mod state {
+    /// The packet's context.
+    pub(in crate::mask) const CONTEXT: i16 = 0;
+    /// The lane's key.
+    pub(in crate::mask) const KEY: i16 = 8;
+    /// Where the first message begins, from the packet's very beginning.
+    pub(in crate::mask) const FIRST: i16 = 16;
+    /// How long messages are; the last may be shorter.
+    pub(in crate::mask) const SIZE: i16 = 24;
+    /// Where the last one ends.
+    pub(in crate::mask) const END: i16 = 32;
+    /// How the sum of what the checksum covers changes.
+    pub(in crate::mask) const SUM: i16 = 40;
+    /// What the first block begins with.
+    pub(in crate::mask) const MARK: i16 = 48;
+    /// What is so, of the flags below.
+    pub(in crate::mask) const FLAGS: i16 = 56;
+    /// Bytes of all.
+    pub(in crate::mask) const LENGTH: i16 = 64;
+
+    /// The packet comes from outside: whose it is has to be found out.
+    pub(in crate::mask) const INCOMING: i32 = 1;
+    /// A message that has a trailer.
+    pub(in crate::mask) const SMALL: i32 = 2;
+    /// Of many messages, whose checksums are made later.
+    pub(in crate::mask) const GSO: i32 = 4;
+    /// A datagram of the daemon's: nothing was changed.
+    pub(in crate::mask) const DAEMON: i32 = 8;
+    /// The packet cannot be changed, or not any further.
+    pub(in crate::mask) const FAILED: i32 = 16;
+}
+
+/// Turns that a packet can take: more than it has messages, since the last one says that there are no more.
+const TURNS: i32 = 4 * 160;
+
+// Places on a turn's stack: state and keystream, the part of the packet as it was and as it is, and what is to be kept.
+const STATE: i16 = -AREA;
+const STREAM: i16 = STATE + BLOCK;
+const OLD: i16 = STATE - HEAD as i16;
+const NEW: i16 = OLD - HEAD as i16;
+const TURN: i16 = NEW - 8;
+
+/// Runs the loop with the state that begins there on the stack. R1 to R5 and R0 are lost.
+pub(super) fn run(code: &mut Assembler, turn: Label, state: i16) {
+    code.set(R1, TURNS);
+    code.load_function(R2, turn);
+    code.copy(R3, R10);
+    code.add(R3, i32::from(state));
+    code.set(R4, 0);
+    code.call(Helper::Loop);
+}
+
+/// The function `turn(number, state)`: 0, or 1 where there is no more to do.
+pub(super) fn function(code: &mut Assembler, turn: Label, block: Label) {
+    let [stop, next, failed] = std::array::from_fn(|_| code.label());
+    code.begin_function(turn);
+    code.copy(R6, R2);
+    code.store(Double, R10, TURN, R1);
+    find_message(code, stop);
+    skip_needless(code, next);
+    load_state(code, failed);
+    code.copy(R1, R10);
+    code.add(R1, i32::from(STATE));
+    code.call_function(block);
+
+    recognize(code, stop, failed);
+    find_part(code, next);
+    lay_over(code, next, failed);
+    code.bind(next);
+    code.exit_with(0);
+    code.bind(failed);
+    add_flag(code, state::FAILED);
+    code.bind(stop);
+    code.exit_with(1);
+}
+
+/// R7 = where the message of this turn begins, R8 = how long it is, R9 = where it ends.
+fn find_message(code: &mut Assembler, none: Label) {
+    let whole = code.label();
+    code.shift_right(R1, 2);
+    code.load(Double, R2, R6, state::SIZE);
+    code.multiply(R1, R2);
+    code.load(Double, R7, R6, state::FIRST);
+    code.add(R7, R1);
+    code.load(Double, R9, R6, state::END);
+    code.jump_if(R7, Condition::GreaterOrEqual, R9, none);
+    code.add(R2, R7);
+    code.jump_if(R9, Condition::LessOrEqual, R2, whole);
+    code.copy(R9, R2);
+    code.bind(whole);
+    code.copy(R8, R9);
+    code.calculate(Operation::Subtract, R8, R7);
+}
+
+/// Goes on where this turn has nothing to mask: most have not, as most messages are large. Nothing is lost.
+fn skip_needless(code: &mut Assembler, needless: Label) {
+    let needed = code.label();
+    code.load(Double, R1, R10, TURN);
+    code.and(R1, 3);
+    code.jump_if(R1, Condition::Equal, 0, needed);
+    code.multiply(R1, HEAD);
+    code.jump_if(R1, Condition::GreaterOrEqual, R8, needless);
+    code.load(Double, R1, R6, state::FLAGS);
+    code.jump_if(R1, Condition::AnyBit, state::SMALL, needed);
+    code.jump_if(R8, Condition::GreaterOrEqual, LARGE, needless);
+    code.bind(needed);
+}
+
+/// Makes the state of the block: what the message ends with is its counter and its nonce.
+fn load_state(code: &mut Assembler, failed: Label) {
+    const COUNTER: i16 = STATE + chacha::COUNTER;
+    chacha::constants(code, R10, STATE);
+    code.load(Double, R1, R6, state::KEY);
+    for at in (0..32).step_by(8) {
+        code.load(Double, R0, R1, at);
+        code.store(Double, R10, STATE + chacha::KEY + at, R0);
+    }
+    code.copy(R2, R9);
+    code.add(R2, -SAMPLE);
+    load(code, COUNTER, SAMPLE);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+    code.load(Double, R1, R10, TURN);
+    code.and(R1, 3);
+    // Its highest bit is no part of the counter, which does not wrap so.
+    code.load(Word, R2, R10, COUNTER);
+    code.calculate_32(Operation::And, R2, i32::MAX);
+    code.calculate_32(Operation::Add, R2, R1);
+    code.store(Word, R10, COUNTER, R2);
+}
+
+/// So many bytes of the packet, from where R2 says, to the stack.
+fn load(code: &mut Assembler, to: i16, length: impl Into<bpf::Operand>) {
+    code.load(Double, R1, R6, state::CONTEXT);
+    code.copy(R3, R10);
+    code.add(R3, i32::from(to));
+    code.calculate(Operation::Move, R4, length);
+    code.call(Helper::SkbLoadBytes);
+}
+
+/// The first block tells whose the packet is, before anything is changed: what it begins with is where the daemon's
+/// datagrams begin, and hides what the trailer of a small message says.
+fn recognize(code: &mut Assembler, stop: Label, failed: Label) {
+    let [known, other] = std::array::from_fn(|_| code.label());
+    code.load(Double, R1, R10, TURN);
+    code.jump_if(R1, Condition::NotEqual, 0, known);
+    code.load(Double, R1, R10, STREAM);
+    code.store(Double, R6, state::MARK, R1);
+    code.load(Double, R1, R6, state::FLAGS);
+    code.and(R1, state::INCOMING);
+    code.jump_if(R1, Condition::Equal, 0, known);
+
+    code.copy(R2, R7);
+    load(code, OLD, MARK);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+    code.load(Double, R1, R10, OLD);
+    code.load(Double, R2, R10, STREAM);
+    code.jump_if(R1, Condition::NotEqual, R2, other);
+    add_flag(code, state::DAEMON);
+    code.jump(stop);
+
+    // A GSO packet has no small ones: its messages cannot become longer by themselves.
+    code.bind(other);
+    code.load(Double, R1, R6, state::FLAGS);
+    code.and(R1, state::GSO);
+    code.jump_if(R1, Condition::NotEqual, 0, known);
+    code.jump_if(R8, Condition::LessOrEqual, TRAILER, known);
+    code.copy(R2, R9);
+    code.add(R2, -TRAILER);
+    load(code, OLD, MARK);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+    code.load(Double, R1, R10, OLD);
+    code.load(Double, R2, R10, STREAM);
+    code.calculate(Operation::Xor, R1, R2);
+    code.store(Double, R6, state::MARK, R1);
+    // Six bytes of zeros, and the length.
+    code.shift_left(R1, 16);
+    code.jump_if(R1, Condition::NotEqual, 0, known);
+    add_flag(code, state::SMALL);
+    code.bind(known);
+}
+
+/// Sets a flag, of which the verifier does not learn: the upper half of the turn's number is zero, which it cannot know.
+fn add_flag(code: &mut Assembler, flag: i32) {
+    code.load(Double, R2, R10, TURN);
+    code.shift_right(R2, 32);
+    code.load(Double, R1, R6, state::FLAGS);
+    code.calculate(Operation::Or, R1, flag);
+    code.add(R1, R2);
+    code.store(Double, R6, state::FLAGS, R1);
+}
+
+/// R7 = where the part begins that this turn masks, R8 = how long it is.
+fn find_part(code: &mut Assembler, none: Label) {
+    let [small, found, short] = std::array::from_fn(|_| code.label());
+    code.load(Double, R1, R6, state::FLAGS);
+    code.and(R1, state::SMALL);
+    code.jump_if(R1, Condition::NotEqual, 0, small);
+    // All of a message but its sample, or the head of a large one.
+    let not_large = code.label();
+    code.jump_if(R8, Condition::Less, LARGE, not_large);
+    code.set(R8, HEAD);
+    code.jump(found);
+    code.bind(not_large);
+    code.add(R8, -SAMPLE);
+    code.jump(found);
+    code.bind(small);
+    code.add(R8, -TRAILER);
+    code.bind(found);
+
+    code.load(Double, R1, R10, TURN);
+    code.and(R1, 3);
+    code.multiply(R1, HEAD);
+    code.add(R7, R1);
+    code.calculate(Operation::Subtract, R8, R1);
+    code.jump_if(R8, Condition::SignedLess, 1, none);
+    code.jump_if(R8, Condition::LessOrEqual, HEAD, short);
+    code.set(R8, HEAD);
+    code.bind(short);
+}
+
+/// Masks R8 bytes from R7 on, or takes their mask off, which is the same.
+fn lay_over(code: &mut Assembler, next: Label, failed: Label) {
+    // What is behind a part counts as zeros in both sums.
+    for at in (0..2 * HEAD as i16).step_by(8) {
+        code.store_value(Double, R10, NEW + at, 0);
+    }
+    code.copy(R2, R7);
+    load(code, OLD, R8);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+    for at in (0..HEAD as i16).step_by(8) {
+        code.load(Double, R1, R10, OLD + at);
+        code.load(Double, R2, R10, STREAM + MARK as i16 + at);
+        code.calculate(Operation::Xor, R1, R2);
+        code.store(Double, R10, NEW + at, R1);
+    }
+    code.load(Double, R1, R6, state::CONTEXT);
+    code.copy(R2, R7);
+    code.copy(R3, R10);
+    code.add(R3, i32::from(NEW));
+    code.copy(R4, R8);
+    code.set(R5, 0);
+    code.call(Helper::SkbStoreBytes);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+
+    code.load(Double, R1, R6, state::FLAGS);
+    code.and(R1, state::GSO);
+    code.jump_if(R1, Condition::NotEqual, 0, next);
+    for at in (0..HEAD as i16).step_by(8) {
+        code.store_value(Double, R10, NEW + at, 0);
+    }
+    code.copy(R2, R7);
+    load(code, NEW, R8);
+    code.jump_if(R0, Condition::NotEqual, 0, failed);
+    for (pointer, length, part) in [(R1, R2, OLD), (R3, R4, NEW)] {
+        code.copy(pointer, R10);
+        code.add(pointer, i32::from(part));
+        code.set(length, HEAD);
+    }
+    code.load(Double, R5, R6, state::SUM);
+    code.call(Helper::ChecksumDiff);
+    code.calculate_32(Operation::Move, R0, R0);
+    code.store(Double, R6, state::SUM, R0);
+}

@@ -1,0 +1,329 @@
+//! Another tunnel's packets under a mask (docs/protocol.md section 9.6): the kernel masks them and gives them a lane's addresses
+//! and ports, and what the programs for that need to know is kept as the protocol has it.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::net::{Ipv6Addr, SocketAddrV6};
+
+use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
+use linux::bpf::{Map, Program, ProgramKind, next_hop};
+use linux::netlink::{Link, Netlink};
+use linux::undo::Journal;
+use mt6d::mask::{DrawnLane, Flow, MaskedLane};
+use mt6d::{Action, Traffic};
+use tracing::{debug, warn};
+
+use super::classic::kernel::{difference, put, words};
+use super::next_hop::NextHop;
+use crate::error::Error;
+use crate::machine;
+use programs::mask::{self as program, DRAWN, FLOW, INCOMING, LANE, Tables, at};
+
+/// Flows of all peers together.
+const FLOWS: u32 = 1 << 10;
+/// Lanes in each direction that may be open at once: of each flow those that are alive, that were and that will be soon.
+const LANES: u32 = 1 << 14;
+/// Bytes of an Ethernet header.
+const ETHERNET: u8 = 14;
+
+/// The programs, attached, and what they know.
+pub(super) struct Masker {
+    tables: Tables<Map>,
+    _attachments: [Attachment; 2],
+    /// The device that routes into the tunnel lead to.
+    tun: u32,
+    external: Link,
+    /// Lanes by which masked packets come.
+    incoming: HashSet<Flow>,
+    /// The flows that leave or come.
+    flows: HashMap<Flow, Known>,
+    /// Numbers that are free; those that were longest come first, so that nobody reads what is written there.
+    free_flows: VecDeque<u32>,
+    free_lanes: VecDeque<u16>,
+}
+
+/// What is known of a flow.
+struct Known {
+    /// In the table of counters.
+    number: u32,
+    /// Lanes by which it comes.
+    comes_by: usize,
+    leaves_by: Vec<Leaving>,
+    /// What was counted when that was last reported.
+    reported: [u64; 4],
+}
+
+/// A lane by which a flow leaves.
+struct Leaving {
+    drawn: DrawnLane,
+    /// In the table of lanes, and what is written there.
+    number: u16,
+    value: [u8; LANE],
+}
+
+impl Masker {
+    /// Loads the programs and attaches them, by links of the kind tcx if the kernel has them and they are
+    /// wanted. Needs CAP_BPF.
+    ///
+    /// # Errors
+    /// Why this kernel cannot do it.
+    pub(super) fn open(tun: u32, external: &Link, tcx: bool, journal: &mut Journal) -> Result<Self, Error> {
+        if cfg!(target_endian = "big") {
+            return Err(Error::Limit("masking needs a processor that is little-endian".to_owned()));
+        }
+        let tables = Tables::create(FLOWS, LANES, Map::of)?;
+        tables.chance.set(&0u32.to_ne_bytes(), &machine::seed()?)?;
+        let link = if external.mac.is_some() { ETHERNET } else { 0 };
+        let load = |code| Program::load(ProgramKind::SchedCls, &code);
+        let (outgoing, incoming) =
+            (load(program::outgoing(&tables, 0))?, load(program::incoming(&tables, link, tun))?);
+        let (egress, ingress) = (Direction::Egress, Direction::Ingress);
+        let attachments = if tcx {
+            [
+                attach_to_own_device(&outgoing, tun, egress)?,
+                journal.attach(&incoming, external.index, ingress)?,
+            ]
+        } else {
+            let filter = Filter::new(external.index, ingress);
+            [
+                Attachment::clsact(&outgoing, Filter::new(tun, egress))?,
+                journal.attach_filter(&incoming, filter)?,
+            ]
+        };
+        Ok(Masker {
+            tables,
+            _attachments: attachments,
+            tun,
+            external: external.clone(),
+            incoming: HashSet::new(),
+            flows: HashMap::new(),
+            free_flows: (0..FLOWS).collect(),
+            free_lanes: (0..LANES as u16).collect(),
+        })
+    }
+
+    /// Whether there are flows, so that [`Masker::refresh`] is to be called.
+    pub(super) fn is_active(&self) -> bool {
+        !self.flows.is_empty()
+    }
+
+    /// Whether masked packets come by this lane: what its endpoint's socket sends and receives is to look the same.
+    pub(super) fn takes(&self, local: SocketAddrV6, remote: SocketAddrV6) -> bool {
+        self.incoming.contains(&Flow { local, remote })
+    }
+
+    /// The external interface is like this now.
+    pub(super) fn set_external(&mut self, link: &Link) {
+        self.external = link.clone();
+    }
+
+    /// Does what the protocol asks for.
+    pub(super) fn act(&mut self, action: Action, netlink: &mut Netlink) {
+        match action {
+            Action::AddMask(lane) => self.add(&lane),
+            Action::RemoveMask { lane, flow } => self.remove(&lane, flow),
+            Action::Mask { flow, lanes } => self.send(flow, lanes, netlink),
+            _ => {}
+        }
+    }
+
+    fn known(&mut self, flow: Flow) -> Option<&mut Known> {
+        if !self.flows.contains_key(&flow) {
+            let number = self.free_flows.pop_front()?;
+            let reported = counters(&self.tables, number);
+            self.flows.insert(flow, Known { number, comes_by: 0, leaves_by: Vec::new(), reported });
+        }
+        self.flows.get_mut(&flow)
+    }
+
+    /// Forgets a flow that neither comes nor leaves.
+    fn forget_unused(&mut self, flow: Flow) {
+        if self.flows.get(&flow).is_some_and(|known| known.comes_by == 0 && known.leaves_by.is_empty()) {
+            self.free_flows.extend(self.flows.remove(&flow).map(|known| known.number));
+        }
+    }
+
+    fn add(&mut self, lane: &MaskedLane) {
+        let Some(known) = self.known(lane.flow) else {
+            return warn!("masked packets of one flow more cannot be taken");
+        };
+        known.comes_by += 1;
+        let value = incoming_value(lane, known.number);
+        if let Err(error) = self.tables.incoming.set(&key(lane.lane.remote, lane.lane.local), &value) {
+            warn!("masked packets will not be heard on a lane: {error}");
+        }
+        self.incoming.insert(lane.lane);
+    }
+
+    fn remove(&mut self, lane: &Flow, flow: Flow) {
+        if !self.incoming.remove(lane) {
+            return;
+        }
+        if let Err(error) = self.tables.incoming.remove(&key(lane.remote, lane.local)) {
+            debug!("{error}");
+        }
+        if let Some(known) = self.flows.get_mut(&flow) {
+            known.comes_by -= 1;
+        }
+        self.forget_unused(flow);
+    }
+
+    /// Tells the program by which lanes a flow leaves.
+    fn send(&mut self, flow: Flow, lanes: Vec<DrawnLane>, netlink: &mut Netlink) {
+        let mut leaving = Vec::new();
+        if let Some(known) = self.known(flow) {
+            leaving = std::mem::take(&mut known.leaves_by);
+        }
+        let (stays, goes): (Vec<_>, Vec<_>) =
+            leaving.into_iter().partition(|leaving: &Leaving| lanes.contains(&leaving.drawn));
+        let mut leaves_by = stays;
+        for drawn in lanes {
+            if leaves_by.iter().any(|leaving| leaving.drawn == drawn) {
+                continue;
+            }
+            // Without a number packets go by the others, or the daemon.
+            let Some(number) = self.free_lanes.pop_front() else { break };
+            let value = self.lane_value(&flow, &drawn, netlink);
+            self.write_lane(number, &value);
+            leaves_by.push(Leaving { drawn, number, value });
+        }
+        if let Some(known) = self.flows.get_mut(&flow) {
+            known.leaves_by = leaves_by;
+        }
+        self.draw(flow);
+        for leaving in goes {
+            self.write_lane(leaving.number, &[0; LANE]);
+            self.free_lanes.push_back(leaving.number);
+        }
+        self.forget_unused(flow);
+    }
+
+    /// Draws for a flow by which lanes it leaves in the next moments, so that none is recognised by what it carries.
+    fn draw(&mut self, flow: Flow) {
+        let Some(known) = self.flows.get(&flow) else { return };
+        let key = key(flow.local, flow.remote);
+        let tickets: Vec<u16> = known
+            .leaves_by
+            .iter()
+            .flat_map(|leaving| std::iter::repeat_n(leaving.number, leaving.drawn.tickets.into()))
+            .collect();
+        let changed = match (tickets.len(), machine::seed(), machine::seed()) {
+            (1.., Ok(one), Ok(other)) => {
+                let mut value = [0; DRAWN];
+                for (chance, place) in one.into_iter().chain(other).zip(value.as_chunks_mut::<2>().0) {
+                    *place = tickets[usize::from(chance) % tickets.len()].to_ne_bytes();
+                }
+                put(&mut value, at::NUMBER, &known.number.to_ne_bytes());
+                self.tables.flows.set(&key, &value)
+            }
+            _ => self.tables.flows.remove(&key).map(drop),
+        };
+        if let Err(error) = changed {
+            debug!("{error}");
+        }
+    }
+
+    fn write_lane(&self, number: u16, value: &[u8; LANE]) {
+        if let Err(error) = self.tables.lanes.set(&u32::from(number).to_ne_bytes(), value) {
+            debug!("{error}");
+        }
+    }
+
+    /// Draws again, and looks again how packets leave. To be called every second: tells which packets crossed since, by the
+    /// flow's addresses.
+    pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<((Ipv6Addr, Ipv6Addr), Traffic)> {
+        let flows: Vec<Flow> = self.flows.keys().copied().collect();
+        let mut crossed = Vec::new();
+        for flow in flows {
+            let mut leaves_by = self
+                .flows
+                .get_mut(&flow)
+                .map(|known| std::mem::take(&mut known.leaves_by))
+                .unwrap_or_default();
+            for leaving in &mut leaves_by {
+                let value = self.lane_value(&flow, &leaving.drawn, netlink);
+                if std::mem::replace(&mut leaving.value, value) != value {
+                    self.write_lane(leaving.number, &value);
+                }
+            }
+            let Some(known) = self.flows.get_mut(&flow) else { continue };
+            known.leaves_by = leaves_by;
+            let now = counters(&self.tables, known.number);
+            let before = std::mem::replace(&mut known.reported, now);
+            let more = std::array::from_fn::<u64, 4, _>(|at| now[at].wrapping_sub(before[at]));
+            let [tx_packets, tx_bytes, rx_packets, rx_bytes] = more;
+            if tx_packets + rx_packets > 0 {
+                let traffic = Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes };
+                crossed.push(((*flow.local.ip(), *flow.remote.ip()), traffic));
+            }
+            self.draw(flow);
+        }
+        crossed
+    }
+
+    /// What the program needs to send by a lane. Without a route packets are the daemon's.
+    fn lane_value(&self, flow: &Flow, drawn: &DrawnLane, netlink: &mut Netlink) -> [u8; LANE] {
+        let lane = &drawn.lane;
+        // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
+        let (interface, mtu) = (self.external.index, self.external.mtu);
+        let outside = self.external.running.then_some(NextHop { interface, neighbor: None, mtu });
+        let hop =
+            NextHop::lookup(*lane.remote.ip(), self.tun, netlink).filter(NextHop::is_remote).or(outside);
+        hop.map_or([0; LANE], |hop| lane_value(flow, drawn, &hop))
+    }
+}
+
+fn lane_value(flow: &Flow, DrawnLane { lane, key: mask, .. }: &DrawnLane, hop: &NextHop) -> [u8; LANE] {
+    let mut value = [0; LANE];
+    put(&mut value, at::INTERFACE, &hop.interface.to_ne_bytes());
+    put(&mut value, at::MTU, &hop.mtu.to_ne_bytes());
+    if let Some(neighbor) = hop.neighbor {
+        put(&mut value, at::NEIGHBOR, &next_hop(neighbor.into()));
+    }
+    put(&mut value, at::LABEL, &[0x60, 0, 0, 0]);
+    let [addresses, ports] = differences(flow, lane);
+    put(&mut value, at::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
+    put(&mut value, at::PORTS_DIFFERENCE, &ports.to_ne_bytes());
+    put(&mut value, at::ADDRESSES, &key(lane.local, lane.remote));
+    put(&mut value, at::KEY, mask.bytes());
+    value
+}
+
+/// Packets and bytes out, packets and bytes in.
+fn counters(tables: &Tables<Map>, number: u32) -> [u64; 4] {
+    let sums = tables.counters.sum(&number.to_ne_bytes()).ok();
+    sums.and_then(|sums| sums.try_into().ok()).unwrap_or_default()
+}
+
+/// What a packet of these ends is looked up by: addresses and ports, as they stand in it.
+fn key(source: SocketAddrV6, destination: SocketAddrV6) -> [u8; FLOW] {
+    let mut key = [0; FLOW];
+    put(&mut key, 0, &source.ip().octets());
+    put(&mut key, 16, &destination.ip().octets());
+    put(&mut key, 32, &source.port().to_be_bytes());
+    put(&mut key, 34, &destination.port().to_be_bytes());
+    key
+}
+
+/// How the sums of addresses and of ports change where one flow becomes the other.
+fn differences(from: &Flow, to: &Flow) -> [u32; 2] {
+    let addresses = |flow: &Flow| (*flow.local.ip(), *flow.remote.ip());
+    let ports = |flow: &Flow| [flow.local.port().to_be_bytes(), flow.remote.port().to_be_bytes()].concat();
+    let gone: Vec<u8> = ports(from).iter().map(|byte| !byte).collect();
+    [difference(addresses(from), addresses(to)), words(&gone) + words(&ports(to))]
+}
+
+fn incoming_value(lane: &MaskedLane, number: u32) -> [u8; INCOMING] {
+    let MaskedLane { flow, lane, key: mask } = lane;
+    let mut value = [0; INCOMING];
+    put(&mut value, at::incoming::NUMBER, &number.to_ne_bytes());
+    // The sums are the same in both directions.
+    let [addresses, ports] = differences(lane, flow);
+    put(&mut value, at::incoming::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
+    put(&mut value, at::incoming::PORTS_DIFFERENCE, &ports.to_ne_bytes());
+    put(&mut value, at::incoming::ADDRESSES, &key(flow.remote, flow.local));
+    put(&mut value, at::incoming::KEY, mask.bytes());
+    value
+}
