@@ -31,14 +31,14 @@ pub fn outgoing(tables: &Tables<impl AsRawFd>, link: u8) -> Assembler {
     code.code.copy(R9, R0);
     code.draw_lane(&tables, leave);
     code.fits(leave);
+    code.leave_tiny(leave);
+    code.in_one_piece(leave);
 
     code.code.store(Double, R10, LENGTH, R7);
     code.code.load(Word, R1, R6, context::GSO_SIZE);
     code.code.jump_if(R1, Condition::NotEqual, 0, large);
     code.code.jump_if(R7, Condition::Less, LARGE, small);
     code.code.bind(large);
-    code.leave_tiny(leave);
-    code.in_one_piece(leave);
     code.state(R8, at::KEY, at::ZERO, 0);
     code.code.jump(masked);
     code.code.bind(small);

@@ -116,17 +116,13 @@ impl Code {
         code.store(Double, R10, STATE + state::SIZE, R3);
     }
 
-    /// A GSO packet lies in one piece, so that changing it here and there does not copy it each time.
+    /// The packet lies in one piece, and may be changed as it lies.
     pub(super) fn in_one_piece(&mut self, leave: Label) {
         let code = &mut self.code;
-        let single = code.label();
-        code.load(Word, R1, R6, context::GSO_SIZE);
-        code.jump_if(R1, Condition::Equal, 0, single);
         code.copy(R1, R6);
         code.load(Word, R2, R6, context::LEN);
         code.call(Helper::SkbPullData);
         code.jump_if(R0, Condition::NotEqual, 0, leave);
-        code.bind(single);
     }
 
     /// R3 = how the sum of what the checksum covers changes where a message of R2 bytes becomes one of R1 bytes; once for the

@@ -2,7 +2,7 @@
 //! has segments; four turns are each message's, of which a large one needs but the first.
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use bpf::{Assembler, Condition, Helper, Label, Operation, Size::Double, Size::Word};
+use bpf::{Assembler, Condition, Helper, Label, Operation, Size::Double, Size::Word, context};
 
 use super::chacha::{self, AREA, BLOCK};
 use super::{HEAD, LARGE, MARK, SAMPLE, TRAILER};
@@ -127,8 +127,17 @@ fn load_state(code: &mut Assembler, failed: Label) {
     }
     code.copy(R2, R9);
     code.add(R2, -SAMPLE);
+    let [far, sampled] = std::array::from_fn(|_| code.label());
+    point(code, SAMPLE, far, failed);
+    for at in (0..SAMPLE as i16).step_by(8) {
+        code.load(Double, R0, R1, at);
+        code.store(Double, R10, COUNTER + at, R0);
+    }
+    code.jump(sampled);
+    code.bind(far);
     load(code, COUNTER, SAMPLE);
     code.jump_if(R0, Condition::NotEqual, 0, failed);
+    code.bind(sampled);
     code.load(Double, R1, R10, TURN);
     code.and(R1, 3);
     // Its highest bit is no part of the counter, which does not wrap so.
@@ -136,6 +145,20 @@ fn load_state(code: &mut Assembler, failed: Label) {
     code.calculate_32(Operation::And, R2, i32::MAX);
     code.calculate_32(Operation::Add, R2, R1);
     code.store(Word, R10, COUNTER, R2);
+}
+
+/// R1 = where the packet has what R2 counts from its beginning, of which so many bytes are there: it lies in one piece. R2 and R3
+/// are lost, but at `far`: the end of the largest packets is beyond what the verifier lets be reached so. The bytes are read
+/// and written as they lie: calls for that would take as long as the cipher.
+fn point(code: &mut Assembler, length: i32, far: Label, failed: Label) {
+    code.jump_if(R2, Condition::Greater, 0xffff - i32::from(BLOCK), far);
+    code.load(Double, R3, R6, state::CONTEXT);
+    code.load(Word, R1, R3, context::DATA);
+    code.load(Word, R3, R3, context::DATA_END);
+    code.add(R1, R2);
+    code.copy(R2, R1);
+    code.add(R2, length);
+    code.jump_if(R2, Condition::Greater, R3, failed);
 }
 
 /// So many bytes of the packet, from where R2 says, to the stack.
@@ -230,6 +253,24 @@ fn find_part(code: &mut Assembler, none: Label) {
 
 /// Masks R8 bytes from R7 on, or takes their mask off, which is the same.
 fn lay_over(code: &mut Assembler, next: Label, failed: Label) {
+    let [partial, sum] = std::array::from_fn(|_| code.label());
+    code.jump_if(R8, Condition::NotEqual, HEAD, partial);
+    code.copy(R2, R7);
+    point(code, HEAD, partial, failed);
+    for at in (0..HEAD as i16).step_by(8) {
+        code.load(Double, R0, R1, at);
+        code.load(Double, R2, R10, STREAM + MARK as i16 + at);
+        code.calculate(Operation::Xor, R2, R0);
+        code.store(Double, R1, at, R2);
+        code.store(Double, R10, OLD + at, R0);
+        code.store(Double, R10, NEW + at, R2);
+    }
+    code.load(Double, R1, R6, state::FLAGS);
+    code.and(R1, state::GSO);
+    code.jump_if(R1, Condition::NotEqual, 0, next);
+    code.jump(sum);
+
+    code.bind(partial);
     // What is behind a part counts as zeros in both sums.
     for at in (0..2 * HEAD as i16).step_by(8) {
         code.store_value(Double, R10, NEW + at, 0);
@@ -261,6 +302,7 @@ fn lay_over(code: &mut Assembler, next: Label, failed: Label) {
     code.copy(R2, R7);
     load(code, NEW, R8);
     code.jump_if(R0, Condition::NotEqual, 0, failed);
+    code.bind(sum);
     for (pointer, length, part) in [(R1, R2, OLD), (R3, R4, NEW)] {
         code.copy(pointer, R10);
         code.add(pointer, i32::from(part));
