@@ -115,11 +115,11 @@ impl Pair {
                         }
                         Action::Close { id } => self.open[node].retain(|(other, ..)| *other != id),
                         Action::AddRewrite(_)
-                | Action::RemoveRewrite(_)
-                | Action::Replace { .. }
-                | Action::AddMask(_)
-                | Action::RemoveMask { .. }
-                | Action::Mask { .. } => {}
+                        | Action::RemoveRewrite(_)
+                        | Action::Replace { .. }
+                        | Action::AddMask(_)
+                        | Action::RemoveMask { .. }
+                        | Action::Mask { .. } => {}
                     }
                 }
             }
