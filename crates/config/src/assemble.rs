@@ -58,7 +58,7 @@ pub(crate) fn assemble(
         }
     }
     let names = converter.names(document);
-    let wraps = converter.wraps(document, &peers);
+    let wraps = converter.wraps(document.wrap.list(), tables, &peers);
     let name = tunnel.as_ref().map(|tunnel| tunnel.name.as_str());
     let scripts = document.script.list().iter();
     let scripts: Vec<_> = scripts.map(|script| converter.script(script.get_ref(), name)).collect();

@@ -8,9 +8,9 @@ use mt6d::mask;
 use toml::Spanned;
 
 use crate::converter::Converter;
-use crate::document::Document;
 use crate::key::Absent::{Otherwise, Required};
 use crate::node::Node;
+use crate::peer::PeerTable;
 use crate::report::Finding;
 use crate::section::section;
 use crate::tunnel::Tunnel;
@@ -44,10 +44,15 @@ pub struct Wrap {
 }
 
 impl Converter<'_> {
-    /// All tables, which belong to these peers; None if one of them cannot be used.
-    pub(crate) fn wraps(&mut self, document: &Document, peers: &[(usize, PeerConfig)]) -> Option<Vec<Wrap>> {
+    /// All tables, which belong to these peers, as `given` and as they are; None if one of them cannot be used.
+    pub(crate) fn wraps(
+        &mut self,
+        tables: &[Spanned<WrapTable>],
+        given: &[Spanned<PeerTable>],
+        peers: &[(usize, PeerConfig)],
+    ) -> Option<Vec<Wrap>> {
         let mut wraps = Some(Vec::<Wrap>::new());
-        for table in document.wrap.list().iter().map(Spanned::get_ref) {
+        for table in tables.iter().map(Spanned::get_ref) {
             let wrap = self.wrap(table, peers);
             let twice =
                 wraps.iter().flatten().any(|other| wrap.as_ref().is_some_and(|wrap| wrap.peer == other.peer));
@@ -64,11 +69,9 @@ impl Converter<'_> {
                 (_, wraps) => *wraps = None,
             }
         }
-        let tables = document.wrap.list().iter().map(Spanned::get_ref);
+        let tables = tables.iter().map(Spanned::get_ref);
         let wrapped: Vec<_> = tables.filter_map(|table| table.peer.text()).collect();
-        for peer in
-            document.peer.list().iter().map(Spanned::get_ref).filter(|peer| peer.carry.text() == Some("mask"))
-        {
+        for peer in given.iter().map(Spanned::get_ref).filter(|peer| peer.carry.text() == Some("mask")) {
             if !peer.name.text().is_some_and(|name| wrapped.contains(&name)) {
                 let label = "nothing says which packets".to_owned();
                 let help = "add [[wrap]] with the peer's name and the other tunnel's device".to_owned();

@@ -5,15 +5,8 @@
 use super::lane::Lane;
 use super::{Phase, Session};
 use crate::host_interface::{Action, HostInterface};
-use crate::id::LaneId;
 use crate::mask::{DrawnLane, Flow};
 use crate::time::Time;
-
-/// The lanes by which they leave now.
-#[derive(Debug, Default)]
-pub(super) struct Masking {
-    lanes: Vec<LaneId>,
-}
 
 impl Session {
     /// Whether another tunnel's packets travel on its lanes.
@@ -35,10 +28,10 @@ impl Session {
         if !in_use || self.phase != Phase::Up {
             lanes.clear();
         }
-        if lanes.iter().map(|lane| lane.life.lane).eq(self.masking.lanes.iter().copied()) {
+        if lanes.iter().map(|lane| lane.life.lane).eq(self.masked_by.iter().copied()) {
             return;
         }
-        self.masking.lanes = lanes.iter().map(|lane| lane.life.lane).collect();
+        self.masked_by = lanes.iter().map(|lane| lane.life.lane).collect();
         let drawn = lanes.iter().filter_map(|lane| {
             let Lane { local, remote, .. } = **lane;
             let (_, key) = lane.mask.clone()?;
@@ -50,7 +43,7 @@ impl Session {
     /// They come to the node again.
     pub(super) fn stop_masking(&mut self, host: &mut HostInterface) {
         if let Some(flow) = self.terms.mask
-            && !std::mem::take(&mut self.masking.lanes).is_empty()
+            && !std::mem::take(&mut self.masked_by).is_empty()
         {
             host.act(Action::Mask { flow, lanes: Vec::new() });
         }

@@ -64,7 +64,6 @@ pub use fast_out::InnerMtu;
 pub(crate) use fast_out::{Refusal, Sender};
 use lane::{Lane, Lanes, State, Tickets};
 use liveness::Liveness;
-use masking::Masking;
 use path_mtu::PathMtu;
 use reassembly::Reassembly;
 pub(crate) use rekey::RekeyMessage;
@@ -284,7 +283,7 @@ pub(crate) struct Session {
     /// Pairs whose packets travel with other addresses, if that was agreed on.
     rewriting: Option<Rewriting>,
     /// The lanes that masked packets leave by.
-    masking: Masking,
+    masked_by: Vec<LaneId>,
     reassembly: Reassembly,
     rekey: Rekey,
     /// Rekeys that the peer begins.
@@ -398,7 +397,7 @@ impl Session {
                 let schedule = Schedule::new(*schedule, interval);
                 Rewriting::new(role, terms.local_prefix, terms.remote_prefix, schedule)
             }),
-            masking: Masking::default(),
+            masked_by: Vec::new(),
             reassembly: Reassembly::default(),
             rekey: Rekey::Idle,
             rekeys_begun: Limit::new(REKEYS.0, REKEYS.1, now),

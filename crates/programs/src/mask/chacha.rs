@@ -5,7 +5,7 @@
 use bpf::Register::{R0, R1, R2, R3, R4, R5};
 use bpf::{Assembler, Label, Operation, Size::Double, Size::Word};
 
-use super::ROUNDS;
+use super::layout::ROUNDS;
 
 /// Bytes of a block.
 pub(super) const BLOCK: i16 = 64;

@@ -7,9 +7,9 @@ use bpf::Size::{Double, Word};
 use bpf::{Assembler, Condition, Helper, verdict};
 
 use super::chacha;
+use super::layout::{LARGE, SAMPLE, TRAILER, Tables, at::incoming as at};
 use super::packet::{Code, HEADER, LENGTH, PACKET, STATE, TRAILER as PLACE};
 use super::turn::{self, state};
-use super::{LARGE, SAMPLE, TRAILER, Tables, at::incoming as at};
 use crate::snippet::Snippets as _;
 
 /// The program at the external interface, which has a link header of so many bytes. Packets go to the stack by the device

@@ -7,9 +7,9 @@ use bpf::Size::{Byte, Double, Half, Word};
 use bpf::{Assembler, Condition, Helper, Label, Operation, context, verdict};
 
 use super::chacha::{self, AREA, BLOCK};
+use super::layout::{DRAWS, Descriptors, LARGE, MARK, NO_LANE, SAMPLE, TRAILER, Tables, at};
 use super::packet::{Code, HEADER, LENGTH, MESSAGE, NUMBER, PACKET, STATE, TRAILER as PLACE};
 use super::turn::{self, state};
-use super::{DRAWS, Descriptors, LARGE, MARK, NO_LANE, SAMPLE, TRAILER, Tables, at};
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
 /// A draw holds for 2^27 ns, about an eighth of a second, as the daemon's do.

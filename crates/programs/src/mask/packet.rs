@@ -8,6 +8,7 @@ use wire::protocol;
 
 use Size::{Byte, Double, Half, Word};
 
+use super::layout::{self, SAMPLE};
 use super::turn::state;
 use crate::snippet::Snippets as _;
 
@@ -226,7 +227,7 @@ impl Code {
             if added { [(R3, R4), (R1, R2)] } else { [(R1, R2), (R3, R4)] };
         code.copy(pointer, R10);
         code.add(pointer, i32::from(TRAILER));
-        code.set(length, super::TRAILER);
+        code.set(length, layout::TRAILER);
         code.set(other, 0);
         code.set(none, 0);
         code.call(Helper::ChecksumDiff);
@@ -239,11 +240,11 @@ impl Code {
         let fine = code.label();
         code.load(Word, R1, R6, context::GSO_SIZE);
         code.jump_if(R1, Condition::Equal, 0, fine);
-        code.jump_if(R1, Condition::LessOrEqual, super::SAMPLE, leave);
+        code.jump_if(R1, Condition::LessOrEqual, SAMPLE, leave);
         code.copy(R2, R7);
         code.calculate(Operation::Modulo, R2, R1);
         code.jump_if(R2, Condition::Equal, 0, fine);
-        code.jump_if(R2, Condition::LessOrEqual, super::SAMPLE, leave);
+        code.jump_if(R2, Condition::LessOrEqual, SAMPLE, leave);
         code.bind(fine);
     }
 

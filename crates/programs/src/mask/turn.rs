@@ -5,39 +5,39 @@ use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
 use bpf::{Assembler, Condition, Helper, Label, Operation, Size::Double, Size::Word, context};
 
 use super::chacha::{self, AREA, BLOCK};
-use super::{HEAD, LARGE, MARK, SAMPLE, TRAILER};
+use super::layout::{HEAD, LARGE, MARK, SAMPLE, TRAILER};
 
 /// What the program tells the turns, and they tell it: 8 bytes each, on its stack.
 pub(super) mod state {
     /// The packet's context.
-    pub(in crate::mask) const CONTEXT: i16 = 0;
+    pub(in super::super) const CONTEXT: i16 = 0;
     /// The lane's key.
-    pub(in crate::mask) const KEY: i16 = 8;
+    pub(in super::super) const KEY: i16 = 8;
     /// Where the first message begins, from the packet's very beginning.
-    pub(in crate::mask) const FIRST: i16 = 16;
+    pub(in super::super) const FIRST: i16 = 16;
     /// How long messages are; the last may be shorter.
-    pub(in crate::mask) const SIZE: i16 = 24;
+    pub(in super::super) const SIZE: i16 = 24;
     /// Where the last one ends.
-    pub(in crate::mask) const END: i16 = 32;
+    pub(in super::super) const END: i16 = 32;
     /// How the sum of what the checksum covers changes.
-    pub(in crate::mask) const SUM: i16 = 40;
+    pub(in super::super) const SUM: i16 = 40;
     /// What the first block begins with.
-    pub(in crate::mask) const MARK: i16 = 48;
+    pub(in super::super) const MARK: i16 = 48;
     /// What is so, of the flags below.
-    pub(in crate::mask) const FLAGS: i16 = 56;
+    pub(in super::super) const FLAGS: i16 = 56;
     /// Bytes of all.
-    pub(in crate::mask) const LENGTH: i16 = 64;
+    pub(in super::super) const LENGTH: i16 = 64;
 
     /// The packet comes from outside: whose it is has to be found out.
-    pub(in crate::mask) const INCOMING: i32 = 1;
+    pub(in super::super) const INCOMING: i32 = 1;
     /// A message that has a trailer.
-    pub(in crate::mask) const SMALL: i32 = 2;
+    pub(in super::super) const SMALL: i32 = 2;
     /// Of many messages, whose checksums are made later.
-    pub(in crate::mask) const GSO: i32 = 4;
+    pub(in super::super) const GSO: i32 = 4;
     /// A datagram of the daemon's: nothing was changed.
-    pub(in crate::mask) const DAEMON: i32 = 8;
+    pub(in super::super) const DAEMON: i32 = 8;
     /// The packet cannot be changed, or not any further.
-    pub(in crate::mask) const FAILED: i32 = 16;
+    pub(in super::super) const FAILED: i32 = 16;
 }
 
 /// Turns that a packet can take: more than it has messages, since the last one says that there are no more.
