@@ -20,7 +20,12 @@ impl Session {
     /// The inner MTUs, as routes would have them.
     pub(crate) fn route_mtu(&self) -> InnerMtu {
         let form = if self.terms.stream.is_some() { Form::Elided } else { Form::Full };
-        InnerMtu { ipv6: self.sender.inner_mtu(Some(form)), ipv4: self.sender.inner_mtu(None) }
+        let sender = &self.sender;
+        InnerMtu {
+            ipv6: sender.inner_mtu(Some(form), sender.whole),
+            ipv4: sender.inner_mtu(None, false),
+            masked: sender.inner_mtu(Some(form), sender.whole || sender.masked.is_some()),
+        }
     }
 
     /// Seals an inner packet or GSO packet into `outbox`.

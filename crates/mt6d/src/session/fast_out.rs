@@ -48,6 +48,8 @@ pub struct InnerMtu {
     pub ipv6: u16,
     /// Of IPv4, in bytes: its addresses are not left out.
     pub ipv4: u16,
+    /// Of what travels with a mask, in bytes: all that the path carries.
+    pub masked: u16,
 }
 
 /// Where the datagrams of a lane leave from.
@@ -105,6 +107,8 @@ pub(crate) struct Sender {
     pub(super) remote_prefix: Ipv6Net,
     /// Packets of IPv6 may be as large as the path: they will travel without the tunnel, and until then in halves.
     pub(super) whole: bool,
+    /// The same of those between these addresses, which travel with a mask.
+    pub(super) masked: Option<Pair>,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -171,7 +175,7 @@ impl Sender {
         now: Time,
         outbox: &mut Outbox,
     ) -> Result<Option<Pair>, Refusal> {
-        let Flow { hash, form, pair } = self.prepare(header, packet, now)?;
+        let Flow { hash, form, pair, whole } = self.prepare(header, packet, now)?;
         let full = self.padding == Padding::Full;
         let ecn = if full { Ecn::NotEct } else { ecn::get(packet).unwrap_or_default() };
         let Some(lane) = self.lane_for(hash, now) else {
@@ -180,7 +184,7 @@ impl Sender {
         let (room, padding) = (room(self.path_mtu, self.overhead), self.padding);
         let egress = Egress { endpoint: lane.endpoint, key: &lane.key, ecn, room, padding };
         let mut sealed = Sealed { egress, outbox, packets: 0, bytes: 0, length: 0 };
-        let result = self.segments(header, packet, form, &mut sealed);
+        let result = self.segments(header, packet, form, whole, &mut sealed);
         self.activity.sent(sealed.packets, sealed.bytes, now);
         lane.activity.sent.set(now);
         if sealed.length > 0 {
@@ -197,8 +201,8 @@ impl Sender {
         now: Time,
         place: impl FnOnce(u32) -> P,
     ) -> Result<Option<Pair>, Refusal> {
-        let Flow { hash, form, pair } = self.prepare(header, packet, now)?;
-        self.segments(header, packet, form, &mut place(hash)).map(|()| pair)
+        let Flow { hash, form, pair, whole } = self.prepare(header, packet, now)?;
+        self.segments(header, packet, form, whole, &mut place(hash)).map(|()| pair)
     }
 
     /// Finds out what flow a packet is of and how it travels, and clamps the segment size that it may state.
@@ -206,24 +210,25 @@ impl Sender {
         let (Ok((source, destination)), Ok(hash)) = (flow::addresses(packet), flow::hash(packet)) else {
             return Err(Refusal::Drop(DropReason::Malformed));
         };
-        let (form, pair) = match (source, destination) {
+        let (form, pair, whole) = match (source, destination) {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let pair = contexts::pair(source, destination);
                 let form = self.contexts.form(&pair, now);
-                (Some(form), (form == Form::Full).then_some(pair))
+                let whole = self.whole || self.masked == Some(pair);
+                (Some(form), (form == Form::Full).then_some(pair), whole)
             }
-            _ => (None, None),
+            _ => (None, None, false),
         };
         // A connection keeps the segment size that it begins with: what is known to fit, while that is being found out.
         // In whole blocks of the cipher: a broken last one costs more time than the bytes that it saves.
         let room = room(self.path_mtu, self.overhead);
         let fits = match form {
-            Some(_) if self.whole => self.path_mtu,
+            Some(_) if whole => self.path_mtu,
             form => whole_in(room - room % seal::BLOCK, form),
         };
         let max_mss = if form.is_some() { mss::for_ipv6_mtu(fits) } else { mss::for_ipv4_mtu(fits) };
         mss::clamp(packet, max_mss, header.transport_checksum());
-        Ok(Flow { hash, form, pair })
+        Ok(Flow { hash, form, pair, whole })
     }
 
     /// Puts each segment of a packet or GSO packet into its place, up to one that cannot be.
@@ -232,9 +237,10 @@ impl Sender {
         header: &virtio_net::Header,
         packet: &mut [u8],
         form: Option<Form>,
+        whole: bool,
         place: &mut impl Place,
     ) -> Result<(), Refusal> {
-        let limit = self.inner_mtu(form);
+        let limit = self.inner_mtu(form, whole);
         let Ok(mut segmenter) = Segmenter::new(header, packet) else {
             return Err(Refusal::Drop(DropReason::Malformed));
         };
@@ -248,9 +254,9 @@ impl Sender {
         Ok(())
     }
 
-    /// The inner MTU for packets of this form.
-    pub(super) fn inner_mtu(&self, form: Option<Form>) -> u16 {
-        if self.whole && form.is_some() {
+    /// The inner MTU for packets of this form, which may be as large as the path if they are `whole`.
+    pub(super) fn inner_mtu(&self, form: Option<Form>, whole: bool) -> u16 {
+        if whole && form.is_some() {
             self.stated_mtu
         } else {
             inner_mtu(self.stated_mtu, self.overhead, form)
@@ -355,6 +361,8 @@ struct Flow {
     form: Option<Form>,
     /// Its addresses, if they go out in full.
     pair: Option<Pair>,
+    /// It may be as large as the path.
+    whole: bool,
 }
 
 /// Datagrams that leave as soon as they are sealed, and what became of them.

@@ -372,7 +372,8 @@ impl Session {
             stated_mtu: terms.mtu,
             remote_prefix: terms.remote_prefix,
             overhead: seal::OVERHEAD + if terms.mask.is_some() { MARK } else { 0 },
-            whole: terms.rewrite || terms.mask.is_some(),
+            whole: terms.rewrite,
+            masked: terms.mask.map(|flow| contexts::pair(*flow.local.ip(), *flow.remote.ip())),
             activity: activity.clone(),
         };
         let mut session = Session {

@@ -20,10 +20,12 @@ pub const TRAILER: i32 = MARK + SAMPLE;
 
 /// Key of the tables of flows: source and destination address, source and destination port, as packets have them.
 pub const FLOW: usize = 36;
-/// How many draws a flow knows ahead; each holds for 2^27 ns.
+/// How many draws a flow knows ahead, each for 2^[`MOMENT`] nanoseconds of CLOCK_MONOTONIC.
 pub const DRAWS: usize = 64;
-/// Value of the table of flows: the numbers of the lanes that were drawn (2 bytes each, [`NO_LANE`] for none), and the flow's own
-/// (4 bytes).
+/// About an eighth of a second, for which the daemon's own draws hold, too.
+pub const MOMENT: i32 = 27;
+/// Value of the table of flows: the numbers of the lanes that were drawn (2 bytes each, [`NO_LANE`] for none), the flow's own
+/// (4 bytes), and by how much its draws begin earlier than others' (4 bytes).
 pub const DRAWN: usize = 2 * DRAWS + 8;
 /// Where no lane was drawn packets are the daemon's.
 pub const NO_LANE: u16 = u16::MAX;
@@ -40,6 +42,8 @@ pub const COUNTERS: usize = 32;
 pub mod at {
     /// Of a flow: its number, 4 bytes.
     pub const NUMBER: i16 = 2 * super::DRAWS as i16;
+    /// By how many nanoseconds its draws begin earlier, 4 bytes.
+    pub const EARLIER: i16 = NUMBER + 4;
 
     /// Of a lane by which packets leave: the interface, 4 bytes; 0: none, packets are the daemon's.
     pub const INTERFACE: i16 = 0;

@@ -20,7 +20,7 @@ mod turn;
 
 pub use incoming::incoming;
 pub use layout::{
-    CHANCE, COUNTERS, DRAWN, DRAWS, FLOW, HEAD, INCOMING, LANE, LARGE, MARK, NO_LANE, ROUNDS, SAMPLE,
+    CHANCE, COUNTERS, DRAWN, DRAWS, FLOW, HEAD, INCOMING, LANE, LARGE, MARK, MOMENT, NO_LANE, ROUNDS, SAMPLE,
     TRAILER, Tables, at,
 };
 pub use outgoing::outgoing;

@@ -7,13 +7,11 @@ use bpf::Size::{Byte, Double, Half, Word};
 use bpf::{Assembler, Condition, Helper, Label, Operation, context, verdict};
 
 use super::chacha::{self, AREA, BLOCK};
-use super::layout::{DRAWS, Descriptors, LARGE, MARK, NO_LANE, SAMPLE, TRAILER, Tables, at};
+use super::layout::{DRAWS, Descriptors, LARGE, MARK, MOMENT, NO_LANE, SAMPLE, TRAILER, Tables, at};
 use super::packet::{Code, HEADER, LENGTH, MESSAGE, NUMBER, PACKET, STATE, TRAILER as PLACE};
 use super::turn::{self, state};
 use crate::snippet::{LINK_HEADER, Snippets as _};
 
-/// A draw holds for 2^27 ns, about an eighth of a second, as the daemon's do.
-const MOMENT: i32 = 27;
 /// Padding of small messages, at most: 62 bytes and one that makes their length even.
 const PADDING: i32 = 62;
 const HOP_LIMIT: i32 = 64;
@@ -71,6 +69,8 @@ impl Code {
     fn draw_lane(&mut self, tables: &Descriptors, leave: Label) {
         let code = &mut self.code;
         code.call(Helper::KtimeGetCoarseNs);
+        code.load(Word, R1, R9, at::EARLIER);
+        code.add(R0, R1);
         code.shift_right(R0, MOMENT);
         code.and(R0, DRAWS as i32 - 1);
         code.shift_left(R0, 1);

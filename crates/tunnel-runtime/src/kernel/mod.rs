@@ -109,6 +109,8 @@ struct State {
     routes: HashSet<IpNet>,
     /// Those of them whose packets may be as large as the link: they are to travel without the tunnel.
     whole: HashSet<IpNet>,
+    /// Those of these that are the peers' ends of other tunnels.
+    masked: HashSet<IpNet>,
     mtu: Option<u16>,
     /// Networks of which packets come in through the tunnel alone.
     behind: Vec<Ipv6Net>,
@@ -122,13 +124,16 @@ impl State {
         let prefixes = |peer: &PeerConfig| -> Vec<IpNet> {
             peer.allowed_ips.iter().flat_map(|prefix| destinations(*prefix, mode)).collect()
         };
-        let wrapped = |peer: &PeerConfig| config.wraps.iter().any(|wrap| wrap.peer == peer.name);
-        let is_whole = |peer: &PeerConfig| rewrites && peer.rewrite || masks && wrapped(peer);
+        let wrapped = config.wraps.iter().filter(|_| masks).filter_map(|wrap| config.peer(&wrap.peer));
+        let masked: HashSet<_> =
+            wrapped.map(|peer| IpAddr::V6(mt6d::mask::address(&peer.public_key)).into()).collect();
+        let rewritten = config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes);
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
             routes: config.peers.iter().flat_map(prefixes).collect(),
-            whole: config.peers.iter().filter(|peer| is_whole(peer)).flat_map(prefixes).collect(),
+            whole: rewritten.chain(masked.iter().copied()).collect(),
+            masked,
             mtu: config.tunnel.mtu,
             behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
             kept_off,
@@ -334,6 +339,7 @@ impl Kernel {
 
     fn change(&mut self, new: State) -> Result<(), Error> {
         self.state.behind.clone_from(&new.behind);
+        self.state.masked.clone_from(&new.masked);
         self.state.kept_off.clone_from(&new.kept_off);
         if new.hop != self.state.hop {
             let old = self.state.hop.take();
@@ -753,7 +759,12 @@ impl Kernel {
         let halves = prefixes.iter().flat_map(|prefix| destinations(*prefix, Mode::Routed));
         let prefixes: HashSet<IpNet> = prefixes.iter().copied().chain(halves).collect();
         for prefix in prefixes.iter().filter(|p| self.state.routes.contains(p)) {
-            let fits = if prefix.addr().is_ipv4() { mtu.ipv4 } else { mtu.ipv6 }.min(device);
+            let fits = match prefix {
+                IpNet::V4(_) => mtu.ipv4,
+                IpNet::V6(_) if self.state.masked.contains(prefix) => mtu.masked,
+                IpNet::V6(_) => mtu.ipv6,
+            };
+            let fits = fits.min(device);
             let mut route = Route::device(*prefix, self.tun_index);
             if self.route_mtus.insert(*prefix, fits) == Some(fits) {
                 continue;

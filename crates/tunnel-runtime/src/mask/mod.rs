@@ -51,6 +51,11 @@ struct Known {
     /// Lanes by which it comes.
     comes_by: usize,
     leaves_by: Vec<Leaving>,
+    /// By how many nanoseconds its draws begin earlier than another's: two that changed lanes at the same instants would be seen
+    /// to belong together.
+    earlier: u32,
+    /// What was drawn.
+    drawn: [u8; DRAWN],
     /// What was counted when that was last reported.
     reported: [u64; 4],
 }
@@ -133,7 +138,12 @@ impl Masker {
         if !self.flows.contains_key(&flow) {
             let number = self.free_flows.pop_front()?;
             let reported = counters(&self.tables, number);
-            self.flows.insert(flow, Known { number, comes_by: 0, leaves_by: Vec::new(), reported });
+            let chance = machine::seed().unwrap_or_default();
+            let earlier =
+                u32::from_ne_bytes(*chance.first_chunk().expect("32 bytes")) % (1 << program::MOMENT);
+            let (leaves_by, drawn) = (Vec::new(), [0xff; DRAWN]);
+            let known = Known { number, comes_by: 0, leaves_by, earlier, drawn, reported };
+            self.flows.insert(flow, known);
         }
         self.flows.get_mut(&flow)
     }
@@ -200,9 +210,10 @@ impl Masker {
         self.forget_unused(flow);
     }
 
-    /// Draws for a flow by which lanes it leaves in the next moments, so that none is recognised by what it carries.
+    /// Draws for a flow by which lanes it leaves in the next moments, so that none is recognised by what it carries. What was
+    /// drawn for the present one and its neighbors stays, as long as that lane is there.
     fn draw(&mut self, flow: Flow) {
-        let Some(known) = self.flows.get(&flow) else { return };
+        let Some(known) = self.flows.get_mut(&flow) else { return };
         let key = key(flow.local, flow.remote);
         let tickets: Vec<u16> = known
             .leaves_by
@@ -211,12 +222,19 @@ impl Masker {
             .collect();
         let changed = match (tickets.len(), machine::seed(), machine::seed()) {
             (1.., Ok(one), Ok(other)) => {
-                let mut value = [0; DRAWN];
-                for (chance, place) in one.into_iter().chain(other).zip(value.as_chunks_mut::<2>().0) {
-                    *place = tickets[usize::from(chance) % tickets.len()].to_ne_bytes();
+                let clock = linux::clock::monotonic_ms() * 1_000_000;
+                let now = (clock + u64::from(known.earlier)) >> program::MOMENT;
+                let value = &mut known.drawn;
+                let places = value.as_chunks_mut::<2>().0.iter_mut().take(program::DRAWS).enumerate();
+                for ((at, place), chance) in places.zip(one.into_iter().chain(other)) {
+                    let is_near = (at as u64 + 1).wrapping_sub(now) % (program::DRAWS as u64) < 3;
+                    if !is_near || !tickets.contains(&u16::from_ne_bytes(*place)) {
+                        *place = tickets[usize::from(chance) % tickets.len()].to_ne_bytes();
+                    }
                 }
-                put(&mut value, at::NUMBER, &known.number.to_ne_bytes());
-                self.tables.flows.set(&key, &value)
+                put(value, at::NUMBER, &known.number.to_ne_bytes());
+                put(value, at::EARLIER, &known.earlier.to_ne_bytes());
+                self.tables.flows.set(&key, value)
             }
             _ => self.tables.flows.remove(&key).map(drop),
         };

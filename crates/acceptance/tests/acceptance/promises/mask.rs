@@ -52,12 +52,17 @@ fn answer(lab: &Lab, [one, other]: [SocketAddrV6; 2]) -> Process {
 }
 
 /// Sends so many messages; what is said of them.
-fn send(lab: &Lab, [one, other]: [SocketAddrV6; 2], count: u32) -> String {
-    let count = count.to_string();
+fn send(lab: &Lab, ends: [SocketAddrV6; 2], count: u32) -> String {
+    send_up_to(lab, ends, count, 1_392)
+}
+
+/// Sends so many messages, the largest of which have so many bytes.
+fn send_up_to(lab: &Lab, [one, other]: [SocketAddrV6; 2], count: u32, largest: u32) -> String {
+    let [count, largest] = [count, largest].map(|number| number.to_string());
     scene::run(
         lab,
         Node::GatewayA,
-        &["python3", "-c", FLOW, "send", &one.to_string(), &other.to_string(), &count],
+        &["python3", "-c", FLOW, "send", &one.to_string(), &other.to_string(), &count, &largest],
     )
 }
 
@@ -98,11 +103,16 @@ fn nothing_is_lost_over_rotations_and_nothing_of_it_is_seen() {
         let before = [Site::A, Site::B].map(|site| masked(&lab, site));
         let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
         let count = scaled(3_000, 30_000);
-        let said = send(&lab, ends, count);
+        // With all that the link takes.
+        let said = send_up_to(&lab, ends, count, 1_452);
         eprintln!("{topology:?}: {said}");
         assert!(said.contains(&format!("{count} sent, {count} came back, 0 wrong")), "{said}");
         let packets = recording.finish().expect("packets");
         assert_hidden(&packets, ends);
+        // The flow has all of the link; what is encrypted has not, and is not cut in halves for it.
+        let host = Site::B.host().to_string();
+        let text = scene::run(&lab, Node::HostA, &["ping", "-n", "-M", "do", "-c", "2", "-s", "1452", &host]);
+        assert!(text.contains("mtu=14") || text.contains("mtu: 14"), "{text}");
         assert!(packets.len() as u32 > 2 * count, "{} packets", packets.len());
         std::thread::sleep(std::time::Duration::from_millis(1_500));
         for (site, before) in [Site::A, Site::B].into_iter().zip(before) {
@@ -119,6 +129,7 @@ fn without_the_kernels_help_at_one_end_the_tunnel_carries_it() {
     let Some(mut lab) = up(Topology::Routed, [&[], &["--test-without", "masking"]]) else { return };
     let ends = ends(&lab);
     let _answer = answer(&lab, ends);
+    wait_until("the other end", || send(&lab, ends, 1).contains("1 came back"));
     let said = send(&lab, ends, 500);
     assert!(said.contains("500 sent, 500 came back, 0 wrong"), "{said}");
     for site in [Site::A, Site::B] {
