@@ -188,7 +188,9 @@ impl WireGuard {
         for site in sites {
             let (own, other) = (site as usize, site.other() as usize);
             let (device, node) = (&devices[own], site.gateway());
-            wait_until("the device", || scene::run(lab, node, &["wg", "show", device]).contains("interface"));
+            wait_until("the device", || {
+                scene::run(lab, node, &["wg", "show", device]).starts_with("interface: ")
+            });
             let outside =
                 lab.exec(site.other().gateway(), ["sh", "-c", "ip -6 -o address show dev ex scope global"]);
             let outside = String::from_utf8(outside.expect("addresses").stdout).expect("text");
