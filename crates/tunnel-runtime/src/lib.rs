@@ -33,6 +33,7 @@ mod next_hop;
 pub mod obstacles;
 mod packet_path;
 mod peer_file;
+mod programs_beside;
 mod report;
 mod rewrite;
 pub mod rootless;

@@ -7,8 +7,8 @@ mod tests;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
-use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
-use linux::bpf::{Map, Program, ProgramKind, next_hop};
+use linux::bpf::attach::Attachment;
+use linux::bpf::{Map, next_hop};
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
 use mt6d::mask::{DrawnLane, Flow, MaskedLane};
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 
 use super::classic::kernel::{difference, put, words};
 use super::next_hop::NextHop;
+use super::programs_beside::{attach, link_header};
 use crate::error::Error;
 use crate::machine;
 use programs::mask::{self as program, DRAWN, FLOW, INCOMING, LANE, Tables, at};
@@ -25,8 +26,6 @@ use programs::mask::{self as program, DRAWN, FLOW, INCOMING, LANE, Tables, at};
 const FLOWS: u32 = 1 << 10;
 /// Lanes in each direction that may be open at once: of each flow those that are alive, that were and that will be soon.
 const LANES: u32 = 1 << 14;
-/// Bytes of an Ethernet header.
-const ETHERNET: u8 = 14;
 
 /// The programs, attached, and what they know.
 pub(super) struct Masker {
@@ -80,23 +79,9 @@ impl Masker {
         }
         let tables = Tables::create(FLOWS, LANES, Map::of)?;
         tables.chance.set(&0u32.to_ne_bytes(), &machine::seed()?)?;
-        let link = if external.mac.is_some() { ETHERNET } else { 0 };
-        let load = |code| Program::load(ProgramKind::SchedCls, &code);
-        let (outgoing, incoming) =
-            (load(program::outgoing(&tables, 0))?, load(program::incoming(&tables, link, tun))?);
-        let (egress, ingress) = (Direction::Egress, Direction::Ingress);
-        let attachments = if tcx {
-            [
-                attach_to_own_device(&outgoing, tun, egress)?,
-                journal.attach(&incoming, external.index, ingress)?,
-            ]
-        } else {
-            let filter = Filter::new(external.index, ingress);
-            [
-                Attachment::clsact(&outgoing, Filter::new(tun, egress))?,
-                journal.attach_filter(&incoming, filter)?,
-            ]
-        };
+        let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
+        let incoming = program::incoming(&tables, link, tun);
+        let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
         Ok(Masker {
             tables,
             _attachments: attachments,

@@ -1,6 +1,6 @@
 //! What the programs make of packets: masked as the protocol says, and as they were behind the mask.
 
-use linux::bpf::verdict;
+use linux::bpf::{Program, ProgramKind, verdict};
 use linux::netns;
 use mt6d::mask::{MARK, MaskKey, SAMPLE};
 use programs::mask::{HEAD, LARGE, TRAILER};

@@ -7,8 +7,8 @@ mod tests;
 use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
-use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
-use linux::bpf::{Map, Program, ProgramKind};
+use linux::bpf::Map;
+use linux::bpf::attach::Attachment;
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
 use mt6d::{Action, Rewrite, Traffic};
@@ -16,6 +16,7 @@ use tracing::{debug, warn};
 
 use super::classic::kernel::{difference, key, put, write_next_hop};
 use super::next_hop::NextHop;
+use super::programs_beside::{attach, link_header};
 use programs::pair::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
 use programs::rewrite as program;
 
@@ -23,8 +24,6 @@ use programs::rewrite as program;
 const PAIRS: (usize, usize) = (2_048, 1 << 14);
 /// Addresses that a pair receives at, at once: those of the epochs that are open when they are shortest, and some more.
 const EPOCHS: u32 = 12;
-/// Bytes of an Ethernet header.
-const ETHERNET: u8 = 14;
 /// How the number of a pair is called that has none, because there are too many: nobody counts its packets.
 const UNCOUNTED: u32 = 0;
 
@@ -80,23 +79,9 @@ impl Rewriter {
     ) -> linux::Result<Self> {
         let pairs = (peers * PAIRS.0).min(PAIRS.1) as u32;
         let tables = Tables::create(pairs, pairs * EPOCHS, Map::of)?;
-        let link = if external.mac.is_some() { ETHERNET } else { 0 };
-        let load = |code| Program::load(ProgramKind::SchedCls, &code);
-        let (outgoing, incoming) =
-            (load(program::outgoing(&tables, 0))?, load(program::incoming(&tables, link, tun))?);
-        let (egress, ingress) = (Direction::Egress, Direction::Ingress);
-        let attachments = if tcx {
-            [
-                attach_to_own_device(&outgoing, tun, egress)?,
-                journal.attach(&incoming, external.index, ingress)?,
-            ]
-        } else {
-            let filter = Filter::new(external.index, ingress);
-            [
-                Attachment::clsact(&outgoing, Filter::new(tun, egress))?,
-                journal.attach_filter(&incoming, filter)?,
-            ]
-        };
+        let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
+        let incoming = program::incoming(&tables, link, tun);
+        let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
         Ok(Rewriter {
             tables,
             _attachments: attachments,

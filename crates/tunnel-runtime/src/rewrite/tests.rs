@@ -1,6 +1,6 @@
 //! What the programs make of packets: addresses replaced, checksums right, nothing else changed.
 
-use linux::bpf::verdict;
+use linux::bpf::{Program, ProgramKind, verdict};
 use linux::netns;
 use proptest::prelude::*;
 use wire::checksum::Sum;
