@@ -9,7 +9,7 @@ use config::TunnelConfig;
 
 use crate::failure::Failure;
 use crate::load::load_tunnel;
-use crate::peer::{FileOption, about, folder, made_folder, reload, write_new};
+use crate::peer::{FileOption, about, check_name, folder, made_folder, reload, write_new};
 use crate::running::Running;
 use crate::terminal::print;
 
@@ -49,6 +49,7 @@ pub(crate) struct WrapOptions {
 impl WrapOptions {
     /// Does it.
     pub(crate) fn run(&self) -> Result<ExitCode, Failure> {
+        check_name(&self.interface)?;
         let file = self.file.path()?;
         let before = load_tunnel(&file)?;
         let running = Running::find(&before.tunnel.name, &file)?;

@@ -454,7 +454,6 @@ impl Peer {
         next = [self.poll_meeting(env), self.place_due()].into_iter().flatten().fold(next, Time::min);
         self.flush(env);
         next = next.min(self.rewrite(env));
-        self.mask(env);
         if let Some(better) = self.better_deadline(now) {
             next = next.min(better);
         }
@@ -533,7 +532,7 @@ impl Peer {
         next
     }
 
-    /// Replaces addresses, where that was agreed on. When to be called again.
+    /// Replaces addresses, or has another tunnel's packets leave by the lanes, where that was agreed on. When to be called again.
     fn rewrite(&mut self, env: &mut Env) -> Time {
         let (now, routes) = (env.now.boot, env.routes);
         let unreachable = self.silent && self.attempts.slow();
@@ -548,21 +547,11 @@ impl Peer {
         let others = (0..self.sessions.len()).filter(|at| Some(*at) != in_use);
         for at in others.chain(in_use).collect::<Vec<_>>() {
             let session = &mut self.sessions[at];
+            session.mask(Some(at) == in_use, now, env.host);
             next =
                 session.rewrite(Some(at) == in_use, allowed, now, env.host).map_or(next, |at| next.min(at));
         }
         next
-    }
-
-    /// Has another tunnel's packets leave by the lanes of the session in use, where that was agreed on.
-    fn mask(&mut self, env: &mut Env) {
-        let unreachable = self.silent && self.attempts.slow();
-        let in_use = self.in_use().filter(|_| !unreachable);
-        // What one of them sends no more another may send.
-        let others = (0..self.sessions.len()).filter(|at| Some(*at) != in_use);
-        for at in others.chain(in_use).collect::<Vec<_>>() {
-            self.sessions[at].mask(Some(at) == in_use, env.now.boot, env.host);
-        }
     }
 
     fn send_answers(&mut self, env: &mut Env) {

@@ -53,8 +53,6 @@ pub mod at {
     pub const ZERO: i16 = 8;
     /// The next hop: [`next_hop`](bpf::next_hop).
     pub const NEIGHBOR: i16 = 16;
-    /// What the outer packet begins with: version, no traffic class, flow label; 4 bytes.
-    pub const LABEL: i16 = 36;
     /// How the sum of the addresses changes, 4 bytes.
     pub const ADDRESSES_DIFFERENCE: i16 = 40;
     /// And that of the ports.

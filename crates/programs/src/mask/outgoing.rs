@@ -15,6 +15,8 @@ use crate::snippet::{LINK_HEADER, Snippets as _};
 /// Padding of small messages, at most: 62 bytes and one that makes their length even.
 const PADDING: i32 = 62;
 const HOP_LIMIT: i32 = 64;
+/// The first byte of an IPv6 header: the version.
+const VERSION: i32 = 0x60;
 /// ECN in the second byte of an IPv6 header.
 const ECN: i32 = 0x30;
 
@@ -127,14 +129,13 @@ impl Code {
         self.code.or_drop();
     }
 
-    /// The first 8 bytes of the outer header. The ECN field is the packet's.
+    /// The first 8 bytes of the outer header: the ECN field is the packet's, DSCP and flow label are zero.
     fn head(&mut self) {
         let code = &mut self.code;
-        code.load(Word, R1, R8, at::LABEL);
-        code.load(Byte, R2, R10, PACKET + 1);
-        code.and(R2, ECN);
-        code.shift_left(R2, 8);
-        code.calculate(Operation::Or, R1, R2);
+        code.load(Byte, R1, R10, PACKET + 1);
+        code.and(R1, ECN);
+        code.shift_left(R1, 8);
+        code.calculate(Operation::Or, R1, VERSION);
         code.store(Word, R10, HEADER, R1);
         code.store_value(Byte, R10, HEADER + 6, wire::protocol::UDP.into());
         code.store_value(Byte, R10, HEADER + 7, HOP_LIMIT);

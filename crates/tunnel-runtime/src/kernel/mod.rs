@@ -16,9 +16,10 @@ use linux::ruleset::RulesetMonitor;
 use linux::udp::{EndpointOptions, EndpointSocket, SkLookupTable};
 use linux::undo::Journal;
 use mt6d::config::{NOWHERE, PeerConfig};
-use mt6d::{Action, EndpointId, InnerMtu, Rewrite, Traffic};
+use mt6d::{Action, EndpointId, InnerMtu, Traffic};
 use tracing::{debug, info, warn};
 
+mod beside;
 pub(crate) mod closed;
 mod dark;
 mod host_interface;
@@ -36,7 +37,6 @@ use super::mask::Masker;
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
 use crate::error::Error;
-use config::run::Feature;
 use config::{INNER_OVERHEAD as OVERHEAD, Mode, TunnelConfig};
 
 /// How often, and for how long, the hardware address of a peer is looked for that nobody has resolved yet.
@@ -260,48 +260,6 @@ impl Kernel {
         self.transparent =
             Transparent::open(config, &self.link, self.tun_index, state_dir, netlink, journal)?;
         Ok(self.transparent.as_ref().map(|transparent| Arc::clone(&transparent.gateway)))
-    }
-
-    /// Prepares to replace addresses, if that is wanted and the kernel can do it: whether it will.
-    pub(super) fn prepare_rewriting(
-        &mut self,
-        config: &TunnelConfig,
-        without: &dyn Fn(Feature) -> bool,
-    ) -> bool {
-        let peers = config.peers.iter().filter(|peer| peer.rewrite).count();
-        if peers == 0 {
-            return false;
-        }
-        let opened = if without(Feature::Rewriting) {
-            Err("left out for a test".to_owned())
-        } else {
-            let tcx = !without(Feature::Tcx);
-            Rewriter::open(peers, self.tun_index, &self.link, tcx, &mut self.journal)
-                .map_err(|error| error.to_string())
-        };
-        match opened {
-            Ok(rewriter) => self.rewriter = Some(rewriter),
-            Err(error) => warn!(
-                "addresses cannot be replaced here, peers with carry = \"rewrite\" are reached through the tunnel: {error}"
-            ),
-        }
-        self.rewriter.is_some()
-    }
-
-    /// Prepares to mask another tunnel's packets, if the kernel can do it: whether it will.
-    pub(super) fn prepare_masking(&mut self, without: &dyn Fn(Feature) -> bool) -> bool {
-        let opened = if without(Feature::Masking) {
-            Err("left out for a test".to_owned())
-        } else {
-            let tcx = !without(Feature::Tcx);
-            Masker::open(self.tun_index, &self.link, tcx, &mut self.journal)
-                .map_err(|error| error.to_string())
-        };
-        match opened {
-            Ok(masker) => self.masker = Some(masker),
-            Err(error) => warn!("packets cannot be masked here, [[wrap]] is carried in the tunnel: {error}"),
-        }
-        self.masker.is_some()
     }
 
     /// MTU of the external interface.
@@ -592,29 +550,6 @@ impl Kernel {
                     Command::End => return Ok(()),
                 }
             }
-        }
-    }
-
-    /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of
-    /// endpoints are.
-    fn rewrite(&mut self, action: Action) {
-        if let Some(rewriter) = &mut self.rewriter {
-            rewriter.act(&action, &mut self.netlink);
-        }
-        match action {
-            Action::AddRewrite(Rewrite { outer, .. }) => {
-                if let Some(on_link) = &mut self.on_link {
-                    on_link.active.insert(outer.0);
-                    self.warm(outer.0, outer.1);
-                }
-            }
-            Action::RemoveRewrite(Rewrite { outer, .. }) => self.forget_neighbor(outer.0, Some(outer.1)),
-            Action::AddMask(_) | Action::RemoveMask { .. } | Action::Mask { .. } => {
-                if let Some(masker) = &mut self.masker {
-                    masker.act(action, &mut self.netlink);
-                }
-            }
-            _ => {}
         }
     }
 

@@ -285,7 +285,6 @@ fn lane_value(flow: &Flow, DrawnLane { lane, key: mask, .. }: &DrawnLane, hop: &
     if let Some(neighbor) = hop.neighbor {
         put(&mut value, at::NEIGHBOR, &next_hop(neighbor.into()));
     }
-    put(&mut value, at::LABEL, &[0x60, 0, 0, 0]);
     let [addresses, ports] = differences(flow, lane);
     put(&mut value, at::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
     put(&mut value, at::PORTS_DIFFERENCE, &ports.to_ne_bytes());
