@@ -30,17 +30,15 @@ pub(super) fn constants(code: &mut Assembler, base: bpf::Register, state: i16) {
 /// call loses are lost.
 pub(super) fn block(code: &mut Assembler, function: Label) {
     code.begin_function(function);
-    for at in (0..BLOCK).step_by(8) {
-        code.load(Double, R0, R1, at);
-        code.store(Double, R1, BLOCK + at, R0);
-    }
-    for _ in 0..ROUNDS / 2 {
+    for double in 0..ROUNDS / 2 {
+        // The first column round reads the state, which stays.
+        let from = if double == 0 { 0 } else { BLOCK };
         for column in 0..4 {
-            quarter(code, [column, 4 + column, 8 + column, 12 + column]);
+            quarter(code, from, [column, 4 + column, 8 + column, 12 + column]);
         }
         for diagonal in 0..4 {
             let at = |row: i16| 4 * row + (diagonal + row) % 4;
-            quarter(code, [at(0), at(1), at(2), at(3)]);
+            quarter(code, BLOCK, [at(0), at(1), at(2), at(3)]);
         }
     }
     for at in (0..BLOCK).step_by(4) {
@@ -52,11 +50,11 @@ pub(super) fn block(code: &mut Assembler, function: Label) {
     code.exit_with(0);
 }
 
-/// A quarter round on these words of what becomes the keystream.
-fn quarter(code: &mut Assembler, words: [i16; 4]) {
+/// A quarter round on these words, as they are there behind R1, to what becomes the keystream.
+fn quarter(code: &mut Assembler, from: i16, words: [i16; 4]) {
     const REGISTERS: [bpf::Register; 4] = [R2, R3, R4, R5];
     for (register, word) in REGISTERS.into_iter().zip(words) {
-        code.load(Word, register, R1, BLOCK + 4 * word);
+        code.load(Word, register, R1, from + 4 * word);
     }
     let [a, b, c, d] = REGISTERS;
     for (sum, term, turned, bits) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {

@@ -107,6 +107,9 @@ impl Code {
         code.copy(R1, R3);
         code.negate(R1);
         code.shift_right(R1, 63);
+        code.copy(R4, R1);
+        code.add(R4, -1);
+        code.store(Double, R10, STATE + state::WHICH, R4);
         code.multiply(R1, state::GSO);
         code.add(R2, R1);
         code.store(Double, R10, STATE + state::FLAGS, R2);

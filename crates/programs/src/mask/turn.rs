@@ -1,8 +1,10 @@
-//! One turn of the loop over a packet: a block of keystream over a part of a message. A GSO packet is as many messages as it
-//! has segments; four turns are each message's, of which a large one needs but the first.
+//! One turn of a loop over a packet: a block of keystream over a part of a message. A packet is one message, whose parts the turns
+//! mask in order; but a GSO packet is as many as it has segments. A first loop masks what each of them begins with, which is
+//! all for a large one; a second, where there are such, the other parts of small ones: four turns are each message's there,
+//! since more than three further parts it cannot have.
 
 use bpf::Register::{R0, R1, R2, R3, R4, R5, R6, R7, R8, R9, R10};
-use bpf::{Assembler, Condition, Helper, Label, Operation, Size::Double, Size::Word, context};
+use bpf::{Assembler, Condition, Helper, Label, Operation, Register, Size::Double, Size::Word, context};
 
 use super::chacha::{self, AREA, BLOCK};
 use super::layout::{HEAD, LARGE, MARK, SAMPLE, TRAILER};
@@ -25,8 +27,11 @@ pub(super) mod state {
     pub(in super::super) const MARK: i16 = 48;
     /// What is so, of the flags below.
     pub(in super::super) const FLAGS: i16 = 56;
+    /// Of a turn's number n, which message it is about and which part of that: n >> (k & 62) and (n & k) + ((k + 1) >> 2). So k
+    /// is -1 where there is one message, 0 in the first loop over many, and [`REST`] in the second.
+    pub(in super::super) const WHICH: i16 = 64;
     /// Bytes of all.
-    pub(in super::super) const LENGTH: i16 = 64;
+    pub(in super::super) const LENGTH: i16 = 72;
 
     /// The packet comes from outside: whose it is has to be found out.
     pub(in super::super) const INCOMING: i32 = 1;
@@ -38,9 +43,14 @@ pub(super) mod state {
     pub(in super::super) const DAEMON: i32 = 8;
     /// The packet cannot be changed, or not any further.
     pub(in super::super) const FAILED: i32 = 16;
+    /// There are messages with further parts.
+    pub(in super::super) const PARTS: i32 = 32;
+
+    /// The parts from the second on, four turns for each message.
+    pub(in super::super) const REST: i32 = 3;
 }
 
-/// Turns that a packet can take: more than it has messages, since the last one says that there are no more.
+/// Turns that a packet can take: four for each message, and one that says that there are no more.
 const TURNS: i32 = 4 * 160;
 
 // Places on a turn's stack: state and keystream, the part of the packet as it was and as it is, and what is to be kept.
@@ -49,9 +59,25 @@ const STREAM: i16 = STATE + BLOCK;
 const OLD: i16 = STATE - HEAD as i16;
 const NEW: i16 = OLD - HEAD as i16;
 const TURN: i16 = NEW - 8;
+/// Which part of the message it is, from 0.
+const PART: i16 = TURN - 8;
 
-/// Runs the loop with the state that begins there on the stack. R1 to R5 and R0 are lost.
+/// Runs the loops with the state that begins there on the stack. R1 to R5 and R0 are lost.
 pub(super) fn run(code: &mut Assembler, turn: Label, state: i16) {
+    let done = code.label();
+    run_one(code, turn, state);
+    code.load(Double, R1, R10, state + state::FLAGS);
+    code.and(R1, state::FAILED | state::GSO | state::PARTS);
+    code.jump_if(R1, Condition::NotEqual, state::GSO | state::PARTS, done);
+    // It was zero, and the verifier does not know that.
+    code.load(Double, R1, R10, state + state::WHICH);
+    code.add(R1, state::REST);
+    code.store(Double, R10, state + state::WHICH, R1);
+    run_one(code, turn, state);
+    code.bind(done);
+}
+
+fn run_one(code: &mut Assembler, turn: Label, state: i16) {
     code.set(R1, TURNS);
     code.load_function(R2, turn);
     code.copy(R3, R10);
@@ -62,58 +88,88 @@ pub(super) fn run(code: &mut Assembler, turn: Label, state: i16) {
 
 /// The function `turn(number, state)`: 0, or 1 where there is no more to do.
 pub(super) fn function(code: &mut Assembler, turn: Label, block: Label) {
-    let [stop, next, failed] = std::array::from_fn(|_| code.label());
+    let [stop, next, needless, failed] = std::array::from_fn(|_| code.label());
     code.begin_function(turn);
     code.copy(R6, R2);
     code.store(Double, R10, TURN, R1);
     find_message(code, stop);
-    skip_needless(code, next);
+    skip_needless(code, needless);
     load_state(code, failed);
     code.copy(R1, R10);
     code.add(R1, i32::from(STATE));
     code.call_function(block);
 
     recognize(code, stop, failed);
-    find_part(code, next);
+    find_part(code, needless);
     lay_over(code, next, failed);
     code.bind(next);
     code.exit_with(0);
+    // The only message has no further part; of many, another may have.
+    code.bind(needless);
+    code.load(Double, R0, R6, state::FLAGS);
+    code.and(R0, state::GSO);
+    code.jump_if(R0, Condition::NotEqual, 0, next);
+    code.jump(stop);
     code.bind(failed);
     add_flag(code, state::FAILED);
     code.bind(stop);
     code.exit_with(1);
 }
 
-/// R7 = where the message of this turn begins, R8 = how long it is, R9 = where it ends.
+/// R7 = where the message of this turn begins, R8 = how long it is, R9 = where it ends; and which part of it is meant. With as few
+/// branches as can be: the verifier follows the cipher anew for each way that leads there.
 fn find_message(code: &mut Assembler, none: Label) {
-    let whole = code.label();
-    code.shift_right(R1, 2);
-    code.load(Double, R2, R6, state::SIZE);
-    code.multiply(R1, R2);
+    code.load(Double, R2, R6, state::WHICH);
+    code.copy(R3, R2);
+    code.add(R3, 1);
+    code.shift_right(R3, 2);
+    code.copy(R4, R1);
+    code.calculate(Operation::And, R4, R2);
+    code.add(R3, R4);
+    code.store(Double, R10, PART, R3);
+    code.and(R2, 62);
+    code.calculate(Operation::ShiftRight, R1, R2);
+
+    code.load(Double, R8, R6, state::SIZE);
+    code.multiply(R1, R8);
     code.load(Double, R7, R6, state::FIRST);
     code.add(R7, R1);
     code.load(Double, R9, R6, state::END);
     code.jump_if(R7, Condition::GreaterOrEqual, R9, none);
-    code.add(R2, R7);
-    code.jump_if(R9, Condition::LessOrEqual, R2, whole);
-    code.copy(R9, R2);
-    code.bind(whole);
-    code.copy(R8, R9);
-    code.calculate(Operation::Subtract, R8, R7);
+    // What is left, or less.
+    code.calculate(Operation::Subtract, R9, R7);
+    smaller(code, R8, R9);
+    code.copy(R9, R7);
+    code.add(R9, R8);
 }
 
-/// Goes on where this turn has nothing to mask: most have not, as most messages are large. Nothing is lost.
+/// The first becomes the smaller one of two small numbers. R1 and R2 are lost.
+fn smaller(code: &mut Assembler, one: Register, other: Register) {
+    code.copy(R1, other);
+    code.calculate(Operation::Subtract, R1, one);
+    code.copy(R2, R1);
+    code.calculate(Operation::SignedShiftRight, R2, 63);
+    code.calculate(Operation::And, R1, R2);
+    code.add(one, R1);
+}
+
+/// Goes on there where the message has no such part: of a large one without a trailer only its head is masked.
 fn skip_needless(code: &mut Assembler, needless: Label) {
-    let needed = code.label();
-    code.load(Double, R1, R10, TURN);
-    code.and(R1, 3);
-    code.jump_if(R1, Condition::Equal, 0, needed);
-    code.multiply(R1, HEAD);
-    code.jump_if(R1, Condition::GreaterOrEqual, R8, needless);
+    code.copy(R3, R8);
+    code.add(R3, -LARGE);
     code.load(Double, R1, R6, state::FLAGS);
-    code.jump_if(R1, Condition::AnyBit, state::SMALL, needed);
-    code.jump_if(R8, Condition::GreaterOrEqual, LARGE, needless);
-    code.bind(needed);
+    code.and(R1, state::SMALL);
+    code.negate(R1);
+    code.calculate(Operation::Or, R3, R1);
+    // All ones where it is small.
+    code.calculate(Operation::SignedShiftRight, R3, 63);
+    code.copy(R1, R8);
+    code.add(R1, -HEAD);
+    code.calculate(Operation::And, R3, R1);
+    code.add(R3, HEAD);
+    code.load(Double, R1, R10, PART);
+    code.multiply(R1, HEAD);
+    code.jump_if(R1, Condition::GreaterOrEqual, R3, needless);
 }
 
 /// Makes the state of the block: what the message ends with is its counter and its nonce.
@@ -138,8 +194,7 @@ fn load_state(code: &mut Assembler, failed: Label) {
     load(code, COUNTER, SAMPLE);
     code.jump_if(R0, Condition::NotEqual, 0, failed);
     code.bind(sampled);
-    code.load(Double, R1, R10, TURN);
-    code.and(R1, 3);
+    code.load(Double, R1, R10, PART);
     // Its highest bit is no part of the counter, which does not wrap so.
     code.load(Word, R2, R10, COUNTER);
     code.calculate_32(Operation::And, R2, i32::MAX);
@@ -175,6 +230,8 @@ fn load(code: &mut Assembler, to: i16, length: impl Into<bpf::Operand>) {
 fn recognize(code: &mut Assembler, stop: Label, failed: Label) {
     let [known, other] = std::array::from_fn(|_| code.label());
     code.load(Double, R1, R10, TURN);
+    code.load(Double, R2, R10, PART);
+    code.calculate(Operation::Or, R1, R2);
     code.jump_if(R1, Condition::NotEqual, 0, known);
     code.load(Double, R1, R10, STREAM);
     code.store(Double, R6, state::MARK, R1);
@@ -240,23 +297,35 @@ fn find_part(code: &mut Assembler, none: Label) {
     code.add(R8, -TRAILER);
     code.bind(found);
 
-    code.load(Double, R1, R10, TURN);
-    code.and(R1, 3);
+    code.load(Double, R1, R10, PART);
     code.multiply(R1, HEAD);
     code.add(R7, R1);
     code.calculate(Operation::Subtract, R8, R1);
     code.jump_if(R8, Condition::SignedLess, 1, none);
     code.jump_if(R8, Condition::LessOrEqual, HEAD, short);
+    // Of many messages the second loop masks the rest.
+    add_flag(code, state::PARTS);
     code.set(R8, HEAD);
     code.bind(short);
 }
 
 /// Masks R8 bytes from R7 on, or takes their mask off, which is the same.
 fn lay_over(code: &mut Assembler, next: Label, failed: Label) {
-    let [partial, sum] = std::array::from_fn(|_| code.label());
+    let [partial, single, sum] = std::array::from_fn(|_| code.label());
     code.jump_if(R8, Condition::NotEqual, HEAD, partial);
     code.copy(R2, R7);
     point(code, HEAD, partial, failed);
+    code.load(Double, R0, R6, state::FLAGS);
+    code.and(R0, state::GSO);
+    code.jump_if(R0, Condition::Equal, 0, single);
+    for at in (0..HEAD as i16).step_by(8) {
+        code.load(Double, R0, R1, at);
+        code.load(Double, R2, R10, STREAM + MARK as i16 + at);
+        code.calculate(Operation::Xor, R2, R0);
+        code.store(Double, R1, at, R2);
+    }
+    code.jump(next);
+    code.bind(single);
     for at in (0..HEAD as i16).step_by(8) {
         code.load(Double, R0, R1, at);
         code.load(Double, R2, R10, STREAM + MARK as i16 + at);
@@ -265,9 +334,6 @@ fn lay_over(code: &mut Assembler, next: Label, failed: Label) {
         code.store(Double, R10, OLD + at, R0);
         code.store(Double, R10, NEW + at, R2);
     }
-    code.load(Double, R1, R6, state::FLAGS);
-    code.and(R1, state::GSO);
-    code.jump_if(R1, Condition::NotEqual, 0, next);
     code.jump(sum);
 
     code.bind(partial);
