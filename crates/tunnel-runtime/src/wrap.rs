@@ -41,10 +41,11 @@ fn prepare_device(
     // The port is the peer's, whatever leads there.
     let port = said.or(endpoint.map(|endpoint| endpoint.port())).unwrap_or(own);
     let new = SocketAddr::new(address.into(), port);
+    // Also where it is that already: it forgets by which interface it last sent there, which is not the one of today.
+    wg(&["set", interface, "peer", &key, "endpoint", &new.to_string()])?;
     if endpoint == Some(new) {
         return Ok(());
     }
-    wg(&["set", interface, "peer", &key, "endpoint", &new.to_string()])?;
     let before = endpoint.map_or_else(|| "unset".to_owned(), |endpoint| endpoint.to_string());
     info!("{interface}: the endpoint of {key} was {before}, and is {new}, in the tunnel to {}", wrap.peer);
     Ok(())

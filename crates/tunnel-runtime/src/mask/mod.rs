@@ -14,6 +14,7 @@ use linux::undo::Journal;
 use mt6d::mask::{DrawnLane, Flow, MaskedLane};
 use mt6d::{Action, Traffic};
 use tracing::{debug, warn};
+use zeroize::Zeroizing;
 
 use super::classic::kernel::{difference, put, words};
 use super::next_hop::NextHop;
@@ -62,9 +63,9 @@ struct Known {
 /// A lane by which a flow leaves.
 struct Leaving {
     drawn: DrawnLane,
-    /// In the table of lanes, and what is written there.
+    /// In the table of lanes, and what is written there, with the key.
     number: u16,
-    value: [u8; LANE],
+    value: Zeroizing<[u8; LANE]>,
 }
 
 impl Masker {
@@ -146,7 +147,9 @@ impl Masker {
         };
         known.comes_by += 1;
         let value = incoming_value(lane, known.number);
-        if let Err(error) = self.tables.incoming.set(&key(lane.lane.remote, lane.lane.local), &value) {
+        if let Err(error) =
+            self.tables.incoming.set(&key(lane.lane.remote, lane.lane.local), value.as_slice())
+        {
             warn!("masked packets will not be heard on a lane: {error}");
         }
         self.incoming.insert(lane.lane);
@@ -247,8 +250,9 @@ impl Masker {
                 .unwrap_or_default();
             for leaving in &mut leaves_by {
                 let value = self.lane_value(&flow, &leaving.drawn, netlink);
-                if std::mem::replace(&mut leaving.value, value) != value {
+                if leaving.value != value {
                     self.write_lane(leaving.number, &value);
+                    leaving.value = value;
                 }
             }
             let Some(known) = self.flows.get_mut(&flow) else { continue };
@@ -267,29 +271,33 @@ impl Masker {
     }
 
     /// What the program needs to send by a lane. Without a route packets are the daemon's.
-    fn lane_value(&self, flow: &Flow, drawn: &DrawnLane, netlink: &mut Netlink) -> [u8; LANE] {
+    fn lane_value(&self, flow: &Flow, drawn: &DrawnLane, netlink: &mut Netlink) -> Zeroizing<[u8; LANE]> {
         let lane = &drawn.lane;
         // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
         let (interface, mtu) = (self.external.index, self.external.mtu);
         let outside = self.external.running.then_some(NextHop { interface, neighbor: None, mtu });
         let hop =
             NextHop::lookup(*lane.remote.ip(), self.tun, netlink).filter(NextHop::is_remote).or(outside);
-        hop.map_or([0; LANE], |hop| lane_value(flow, drawn, &hop))
+        hop.map_or(Zeroizing::new([0; LANE]), |hop| lane_value(flow, drawn, &hop))
     }
 }
 
-fn lane_value(flow: &Flow, DrawnLane { lane, key: mask, .. }: &DrawnLane, hop: &NextHop) -> [u8; LANE] {
-    let mut value = [0; LANE];
-    put(&mut value, at::INTERFACE, &hop.interface.to_ne_bytes());
-    put(&mut value, at::MTU, &hop.mtu.to_ne_bytes());
+fn lane_value(
+    flow: &Flow,
+    DrawnLane { lane, key: mask, .. }: &DrawnLane,
+    hop: &NextHop,
+) -> Zeroizing<[u8; LANE]> {
+    let mut value = Zeroizing::new([0; LANE]);
+    put(value.as_mut_slice(), at::INTERFACE, &hop.interface.to_ne_bytes());
+    put(value.as_mut_slice(), at::MTU, &hop.mtu.to_ne_bytes());
     if let Some(neighbor) = hop.neighbor {
-        put(&mut value, at::NEIGHBOR, &next_hop(neighbor.into()));
+        put(value.as_mut_slice(), at::NEIGHBOR, &next_hop(neighbor.into()));
     }
     let [addresses, ports] = differences(flow, lane);
-    put(&mut value, at::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
-    put(&mut value, at::PORTS_DIFFERENCE, &ports.to_ne_bytes());
-    put(&mut value, at::ADDRESSES, &key(lane.local, lane.remote));
-    put(&mut value, at::KEY, mask.bytes());
+    put(value.as_mut_slice(), at::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
+    put(value.as_mut_slice(), at::PORTS_DIFFERENCE, &ports.to_ne_bytes());
+    put(value.as_mut_slice(), at::ADDRESSES, &key(lane.local, lane.remote));
+    put(value.as_mut_slice(), at::KEY, mask.bytes());
     value
 }
 
@@ -317,15 +325,15 @@ fn differences(from: &Flow, to: &Flow) -> [u32; 2] {
     [difference(addresses(from), addresses(to)), words(&gone) + words(&ports(to))]
 }
 
-fn incoming_value(lane: &MaskedLane, number: u32) -> [u8; INCOMING] {
+fn incoming_value(lane: &MaskedLane, number: u32) -> Zeroizing<[u8; INCOMING]> {
     let MaskedLane { flow, lane, key: mask } = lane;
-    let mut value = [0; INCOMING];
-    put(&mut value, at::incoming::NUMBER, &number.to_ne_bytes());
+    let mut value = Zeroizing::new([0; INCOMING]);
+    put(value.as_mut_slice(), at::incoming::NUMBER, &number.to_ne_bytes());
     // The sums are the same in both directions.
     let [addresses, ports] = differences(lane, flow);
-    put(&mut value, at::incoming::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
-    put(&mut value, at::incoming::PORTS_DIFFERENCE, &ports.to_ne_bytes());
-    put(&mut value, at::incoming::ADDRESSES, &key(flow.remote, flow.local));
-    put(&mut value, at::incoming::KEY, mask.bytes());
+    put(value.as_mut_slice(), at::incoming::ADDRESSES_DIFFERENCE, &addresses.to_ne_bytes());
+    put(value.as_mut_slice(), at::incoming::PORTS_DIFFERENCE, &ports.to_ne_bytes());
+    put(value.as_mut_slice(), at::incoming::ADDRESSES, &key(flow.remote, flow.local));
+    put(value.as_mut_slice(), at::incoming::KEY, mask.bytes());
     value
 }

@@ -45,14 +45,17 @@ impl Scene {
         let incoming = load(program::incoming(&tables, LINK as u8, TUN));
         let drawn = DrawnLane { lane, key: key.clone(), tickets: 1 };
         let hop = NextHop { interface: 1, neighbor: "fe80::1".parse().ok(), mtu: 1500 };
-        tables.lanes.set(&3u32.to_ne_bytes(), &lane_value(&inner, &drawn, &hop)).unwrap();
+        tables.lanes.set(&3u32.to_ne_bytes(), lane_value(&inner, &drawn, &hop).as_slice()).unwrap();
         let mut value = [0; DRAWN];
         value.as_chunks_mut::<2>().0[..program::DRAWS].fill(3u16.to_ne_bytes());
         put(&mut value, at::NUMBER, &1u32.to_ne_bytes());
         tables.flows.set(&super::key(inner.local, inner.remote), &value).unwrap();
         // At the other end, which takes what this one sends.
         let comes = MaskedLane { flow: swapped(inner), lane: swapped(lane), key: key.clone() };
-        tables.incoming.set(&super::key(lane.local, lane.remote), &incoming_value(&comes, 1)).unwrap();
+        tables
+            .incoming
+            .set(&super::key(lane.local, lane.remote), incoming_value(&comes, 1).as_slice())
+            .unwrap();
         Scene { tables, outgoing, incoming, flow: inner, lane, key }
     }
 
