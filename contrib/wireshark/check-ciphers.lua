@@ -2,7 +2,8 @@
 --
 --   lua5.4 check-ciphers.lua FOLDER < cases
 --
--- A case is a line: cipher, data key, header key, counter, inner packet, mask, datagram.
+-- A case is a line: cipher, data key, header key, counter, inner packet, mask, datagram; or "mask", mask key, mark, message,
+-- payload.
 
 local folder = ...
 local function load_cipher(name)
@@ -16,8 +17,23 @@ local function unhex(text)
     end))
 end
 
-local count = 0
-for line in io.lines() do
+local mask = assert(loadfile(folder .. "/mask.lua"))(folder)
+
+local function check_mask(line)
+    local key, mark, message, payload = line:match("^mask (%x+) (%x+) (%x+) (%x+) $")
+    local chacha = ciphers["ChaCha20-Poly1305"]
+    local prepared, masked = chacha.key(unhex(key)), unhex(payload)
+    local function block(sample, number)
+        return chacha.masking(prepared, sample, number)
+    end
+    local own, found, padding = mask.open(block, masked)
+    assert(not own and found == unhex(message), "message: " .. line)
+    assert(padding == 0 or #found + padding + 24 == #masked, "padding: " .. line)
+    assert(block(masked:sub(-16), 0):sub(1, 8) == unhex(mark), "mark: " .. line)
+    assert(mask.open(block, unhex(mark) .. masked) == true, "own: " .. line)
+end
+
+local function check_datagram(line)
     local name, data, header, counter, inner, mask, datagram =
         line:match("^(%S+) (%x+) (%x+) (%d+) (%x*) (%x+) (%x+) $")
     local cipher, bytes = assert(ciphers[name], line), unhex(datagram)
@@ -27,6 +43,11 @@ for line in io.lines() do
     assert(cipher.decrypt(key, nonce, sealed) == unhex(inner), "plaintext: " .. line)
     assert(cipher.tag(key, nonce, "", sealed) == bytes:sub(-16), "tag: " .. line)
     assert(cipher.tag(key, nonce, "x", sealed) ~= bytes:sub(-16), "tag of other data: " .. line)
+end
+
+local count = 0
+for line in io.lines() do
+    (line:match("^mask ") and check_mask or check_datagram)(line)
     count = count + 1
 end
-print(count .. " datagrams")
+print(count .. " cases")

@@ -13,7 +13,7 @@ end
 
 local KeyLog, bits = part("key_log"), part("bits")
 local ciphers = { ["AES-256-GCM"] = part("aes_256_gcm"), ["ChaCha20-Poly1305"] = part("chacha20_poly1305") }
-local inner, envelope, classic = part("inner"), part("envelope"), part("classic")
+local inner, envelope, classic, mask = part("inner"), part("envelope"), part("classic"), part("mask")
 
 local proto = Proto("sidestep", "Sidestep moving-target tunnel")
 proto.prefs.key_log = Pref.string("Key log", "", "The file that `sidestep up --keylog` writes")
@@ -28,6 +28,8 @@ local f = {
     cipher = ProtoField.string("sidestep.cipher", "Cipher"),
     counter = ProtoField.uint32("sidestep.counter", "Counter"),
     tag = ProtoField.bytes("sidestep.tag", "Tag"),
+    masked = ProtoField.uint16("sidestep.masked", "Bytes of another tunnel, masked"),
+    masked_padding = ProtoField.uint16("sidestep.masked.padding", "Bytes of padding"),
     verified = ProtoField.bool("sidestep.verified", "Verified", base.NONE, nil, nil, "Whether the tag is right"),
 }
 local function note(name, text, group, severity)
@@ -183,11 +185,44 @@ local function other(role)
     return role == "L" and "H" or "L"
 end
 
+-- Another tunnel's message that was masked, and how many bytes of padding it had.
+local function masked(lane, message, padding, tvb, pinfo, tree)
+    local session = log.sessions[lane.session] or {}
+    local about = string.format("%s, lane %s, %s to %s, masked", session.peer or "unknown peer", lane.number, lane.sender,
+        other(lane.sender))
+    local root = tree:add(proto, tvb(), "Sidestep, " .. about)
+    root:add(f.lane, tvb(0, 0), UInt64.new(tonumber(lane.number))):set_generated()
+    root:add(f.sender, tvb(0, 0), lane.sender):set_generated()
+    root:add(f.masked, tvb(), #message)
+    if padding > 0 then
+        root:add(f.masked_padding, tvb(), padding)
+    end
+    pinfo.cols.protocol = "Sidestep"
+    pinfo.cols.info = about
+    local first = message:byte(1)
+    local whose = first and first >= 1 and first <= 4 and message:sub(2, 4) == "\0\0\0" and "wg" or "data"
+    Dissector.get(whose):call(ByteArray.new(message, true):tvb("Masked"), pinfo, tree)
+    return tvb:len()
+end
+
 -- A datagram between the ports of a lane: how many bytes of it were taken, 0 if it is not the lane's.
 local function data(lane, same, tvb, pinfo, tree)
     local length, raw = tvb:reported_len(), tvb:raw()
     if length == 0 then
         return 0
+    end
+    -- Of a masked session; what was not captured whole cannot be told apart.
+    if lane.mask and same and #raw == length and not pinfo.in_error_pkt then
+        local key = prepare("ChaCha20-Poly1305", lane.mask)
+        local function block(sample, number)
+            return ciphers["ChaCha20-Poly1305"].masking(key, sample, number)
+        end
+        local own, message, padding = mask.open(block, raw)
+        if not own then
+            return masked(lane, message, padding, tvb, pinfo, tree)
+        end
+        tvb = tvb(mask.MARK):tvb()
+        length, raw = tvb:reported_len(), tvb:raw()
     end
     -- An error quotes as much as it has room for, and its own length says nothing of the datagram's.
     local can_open = length >= 20 and #raw >= 20 and not pinfo.in_error_pkt

@@ -42,12 +42,12 @@ local function quarter(a, b, c, d)
     return a, rotate(bxor(b, c), 7), c, d
 end
 
--- The state after twenty rounds, sixteen words.
-local function rounds(k, n0, n1, n2, n3)
+-- The state after so many rounds, sixteen words.
+local function rounds(count, k, n0, n1, n2, n3)
     local s0, s1, s2, s3 = 0x61707865, 0x3320646e, 0x79622d32, 0x6b206574
     local s4, s5, s6, s7, s8, s9, s10, s11 = k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8]
     local s12, s13, s14, s15 = n0, n1, n2, n3
-    for _ = 1, 10 do
+    for _ = 1, count / 2 do
         s0, s4, s8, s12 = quarter(s0, s4, s8, s12)
         s1, s5, s9, s13 = quarter(s1, s5, s9, s13)
         s2, s6, s10, s14 = quarter(s2, s6, s10, s14)
@@ -60,9 +60,10 @@ local function rounds(k, n0, n1, n2, n3)
     return s0, s1, s2, s3, s4, s5, s6, s7, s8, s9, s10, s11, s12, s13, s14, s15
 end
 
--- A block of the key stream, sixteen words: of the key's words, a counter, and the nonce's three words.
-local function block(k, counter, nonce)
-    local s = { rounds(k, counter, nonce[1], nonce[2], nonce[3]) }
+-- A block of the key stream, sixteen words: of the key's words, a counter, and the nonce's three words; after twenty rounds
+-- unless told otherwise.
+local function block(k, counter, nonce, count)
+    local s = { rounds(count or 20, k, counter, nonce[1], nonce[2], nonce[3]) }
     local initial = { 0x61707865, 0x3320646e, 0x79622d32, 0x6b206574, k[1], k[2], k[3], k[4], k[5], k[6], k[7], k[8] }
     initial[13], initial[14], initial[15], initial[16] = counter, nonce[1], nonce[2], nonce[3]
     for i = 1, 16 do
@@ -212,6 +213,13 @@ end
 function cipher.mask(key, sample)
     local s = words(sample)
     return text_of(block(key, s[1], { s[2], s[3], s[4] }), 1, 1)
+end
+
+-- A block of the key stream of packets under a mask, whose sample has 16 bytes: after twelve rounds (docs/protocol.md section
+-- 9.6).
+function cipher.masking(key, sample, number)
+    local s = words(sample)
+    return text_of(block(key, s[1] % 0x80000000 + number, { s[2], s[3], s[4] }, 12), 1, 16)
 end
 
 return cipher

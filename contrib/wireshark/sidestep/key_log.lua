@@ -13,6 +13,8 @@ function KeyLog.new(path)
     -- Sessions by their name; contexts by session, sender and number; envelopes by their nonce; lanes by their ports, and
     -- by port and address of each endpoint.
     log.sessions, log.contexts, log.envelopes, log.lanes, log.endpoints = {}, {}, {}, {}, {}
+    -- Lanes by session, sender and number.
+    log.named = {}
     return setmetatable(log, KeyLog)
 end
 
@@ -88,7 +90,7 @@ function readers.LANE(log, f)
     end
     local lane = { session = f[1], sender = f[2], number = f[3], cipher = f[4], from = from, to = to, seen = {} }
     lane.data, lane.header = unhex(f[9]), unhex(f[10])
-    local ports = KeyLog.ports(from_port, to_port)
+    local ports, name = KeyLog.ports(from_port, to_port), f[1] .. f[2] .. f[3]
     log.lanes[ports] = log.lanes[ports] or {}
     local others = log.lanes[ports]
     for at, other in ipairs(others) do
@@ -97,17 +99,26 @@ function readers.LANE(log, f)
             return true
         end
         if other.from == from and other.to == to then
-            others[at] = lane
+            others[at], log.named[name] = lane, lane
             return true
         end
     end
-    others[#others + 1] = lane
+    others[#others + 1], log.named[name] = lane, lane
     for _, endpoint in ipairs({ { from_port, from }, { to_port, to } }) do
         local number, at = endpoint[1], endpoint[2]
         log:found_port(number)
         log.endpoints[number] = log.endpoints[number] or {}
         log.endpoints[number][at] = lane
     end
+    return true
+end
+
+function readers.MASK(log, f)
+    local lane = #f == 4 and log.named[f[1] .. f[2] .. f[3]]
+    if not lane or not f[4]:match("^" .. SECRET .. "$") then
+        return false
+    end
+    lane.mask = unhex(f[4])
     return true
 end
 

@@ -15,6 +15,7 @@ use crate::envelope::{self, Kind, NONCE};
 use crate::id::LaneId;
 use crate::keys::Role;
 use crate::limit::Limit;
+use crate::mask::MaskKey;
 use crate::offer::Cipher;
 use crate::time::Time;
 
@@ -45,6 +46,7 @@ pub(crate) struct LaneKeys<'a> {
     pub(crate) to: SocketAddrV6,
     pub(crate) data: &'a [u8; 32],
     pub(crate) header: &'a [u8; 32],
+    pub(crate) mask: Option<&'a MaskKey>,
 }
 
 impl KeyLog {
@@ -59,7 +61,7 @@ impl KeyLog {
 
     /// A lane's endpoint is asked for: what `sender` sends there opens with these keys.
     pub(crate) fn lane(&mut self, keys: &LaneKeys) {
-        let LaneKeys { session, sender, lane, cipher, from, to, data, header } = keys;
+        let LaneKeys { session, sender, lane, cipher, from, to, data, header, mask } = keys;
         self.line(
             "LANE",
             &[
@@ -75,6 +77,9 @@ impl KeyLog {
                 &Hex(*header),
             ],
         );
+        if let Some(mask) = mask {
+            self.line("MASK", &[&Hex(session), &letter(*sender), lane, &Hex(mask.bytes())]);
+        }
     }
 
     /// `sender` names an inner address pair by a number.

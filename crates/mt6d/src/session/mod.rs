@@ -174,18 +174,17 @@ impl Generation {
         let remote = at(&self.remote_address, terms.remote_prefix);
         let keys = |secret: &LaneSecret, sender, from, to, host: &mut HostInterface| {
             let (data, header) = (secret.data(number), secret.header(number));
+            let mask = terms.mask.map(|_| MaskKey::new(secret.mask(number)));
             if let Some(log) = &mut host.key_log {
                 let (session, cipher) = (common.label, terms.cipher);
-                let (data, header) = (&data, &header);
-                log.lane(&LaneKeys { session, sender, lane: number, cipher, from, to, data, header });
+                let (data, header, mask) = (&data, &header, mask.as_ref());
+                log.lane(&LaneKeys { session, sender, lane: number, cipher, from, to, data, header, mask });
             }
-            (data, header)
+            (data, header, mask)
         };
-        let (data, header) = keys(&self.sending, common.role, local, remote, host);
-        let mask = |secret: &LaneSecret| terms.mask.map(|_| MaskKey::new(secret.mask(number)));
-        let sealing = SealingKey::new(terms.cipher, &data, &header, mask(&self.sending));
-        let (data, header) = keys(&self.receiving, common.role.other(), remote, local, host);
-        let masked = mask(&self.receiving);
+        let (data, header, masks) = keys(&self.sending, common.role, local, remote, host);
+        let sealing = SealingKey::new(terms.cipher, &data, &header, masks.clone());
+        let (data, header, masked) = keys(&self.receiving, common.role.other(), remote, local, host);
         let opening = OpeningKey::new(terms.cipher, &data, &header, masked.as_ref());
         let activity = Arc::new(LaneActivity::new());
         let receiver = Receiver {
@@ -206,7 +205,7 @@ impl Generation {
             local,
             remote,
             state: State::Opening(host.open(*peer, purpose, local, Some(remote))),
-            mask: terms.mask.zip(mask(&self.sending)),
+            mask: terms.mask.zip(masks),
             sealing: Arc::new(sealing),
             receiver: Arc::new(receiver),
             activity,
