@@ -25,6 +25,8 @@ pub(crate) fn looked_for<'l>(site: &Site, links: &'l [Link]) -> Vec<&'l Link> {
 /// The table as a script of nft; none where nothing is outside, or nobody is looked for. `fixed`: whom the kernel does not
 /// ask for.
 ///
+/// Nearly all packets are for somebody who was heard, so that is looked at first.
+///
 /// Who answers is heard by what the answer is about (its target, 8 octets into the message, which nft 1.0.6 has no word for):
 /// its source is link-local where the question's was, as the kernel's is. Who asks is heard by its source.
 pub(crate) fn script(site: &Site, inner: &[&Link], fixed: &BTreeSet<Ipv6Addr>) -> Option<String> {
@@ -48,7 +50,7 @@ pub(crate) fn script(site: &Site, inner: &[&Link], fixed: &BTreeSet<Ipv6Addr>) -
          add rule ip6 {TABLE} hear iifname {{ {inner} }} icmpv6 type nd-neighbor-advert \
          update @heard {{ @th,64,128 }}\n\
          add rule ip6 {TABLE} guard iifname {{ {outer} }} oifname {{ {inner} }} \
-         rt ip6 nexthop != fe80::/10 rt ip6 nexthop != @fixed rt ip6 nexthop != @heard \
+         rt ip6 nexthop != @heard rt ip6 nexthop != fe80::/10 rt ip6 nexthop != @fixed \
          limit rate over 50/second burst 50 packets counter drop\n{fixed}"
     ))
 }
