@@ -187,14 +187,6 @@ impl Converter<'_> {
         let wants_preshared = !(peer.preshared_key.is_absent() && peer.preshared_key_file.is_absent());
         let hop_prefix = self.value(&peer.hop_prefix, value::hop_prefix);
         let allowed_ips = self.each(&peer.allowed_ips, value::allowed_prefix);
-        if let Some(prefixes) = peer.allowed_ips.given().filter(|prefixes| prefixes.get_ref().is_empty()) {
-            self.report(Finding::warning(
-                prefixes.span(),
-                format!("{owner} has no allowed_ips"),
-                "nothing will go through the tunnel",
-                "list the networks behind the peer",
-            ));
-        }
         let rotation = self.value(&peer.rotation, rotation);
         let lanes = self.optional(&peer.lanes, lanes);
         let padding = self.value(&peer.padding, padding);
@@ -207,6 +199,15 @@ impl Converter<'_> {
                 "only the addresses are replaced",
                 "ports, sequence numbers and payloads are visible, and whoever sees them can forge more: use it for \
                  traffic that is encrypted already",
+            ));
+        }
+        let nothing = peer.allowed_ips.given().filter(|prefixes| prefixes.get_ref().is_empty());
+        if let Some(nothing) = nothing.filter(|_| carry != Some(Encapsulation::Mask)) {
+            self.report(Finding::warning(
+                nothing.span(),
+                format!("{owner} has no allowed_ips"),
+                "nothing will go through the tunnel",
+                "list the networks behind the peer",
             ));
         }
         self.shape_fits(peer, shape, carry, padding);

@@ -56,6 +56,18 @@ fn the_example_is_what_it_says() {
 }
 
 #[test]
+fn a_peer_that_another_tunnel_travels_with_may_have_no_networks() {
+    let allowed = EXAMPLE.lines().find(|line| line.starts_with("allowed_ips")).unwrap();
+    let none = edited(EXAMPLE, allowed, "allowed_ips = []");
+    let said = parse(&none).unwrap().warnings.render(false);
+    assert!(said.contains("nothing will go through the tunnel"), "{said}");
+    let masks = edited(&none, "allowed_ips = []", "allowed_ips = []\ncarry = \"mask\"");
+    let wrapped = format!("{masks}\n[[wrap]]\npeer = \"site-b\"\ninterface = \"wg0\"\n");
+    let config = parse(&wrapped).unwrap();
+    assert!(config.warnings.is_empty(), "{}", config.warnings);
+}
+
+#[test]
 fn the_profile_may_be_named_and_have_its_old_name() {
     for name in ["moving-target", "version-2"] {
         let named = edited(EXAMPLE, "[[peer]]\n", &format!("[[peer]]\nprofile = \"{name}\"\n"));
