@@ -29,6 +29,7 @@ mod transition;
 mod transparent;
 mod tunnel;
 mod two_gateways;
+mod wireguard;
 mod wireshark;
 mod xfrm;
 

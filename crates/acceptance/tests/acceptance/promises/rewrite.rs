@@ -15,7 +15,7 @@ use super::scene;
 
 /// A lab in which the hosts of both sites know each other, and packets pass both gateways by.
 fn up(topology: Topology, arguments: &[&str]) -> Option<Lab> {
-    let builder = scene::lab()?.topology(topology).rewrite(true).rotation("1s").whole_packets(true);
+    let builder = scene::lab()?.topology(topology).carry("rewrite").rotation("1s").whole_packets(true);
     let mut lab = builder.build().expect("a lab");
     for site in [Site::A, Site::B] {
         lab.gateway(site).set_arguments(arguments);
@@ -101,7 +101,7 @@ fn refused_by_the_other_host(lab: &Lab) {
 #[test]
 fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
     let Some(builder) = scene::lab() else { return };
-    let lab = scene::up(builder.rewrite(true).rotation("1s").middle_mtu(1400));
+    let lab = scene::up(builder.carry("rewrite").rotation("1s").middle_mtu(1400));
     wait_rewritten(&lab);
     let text = ping_whole(&lab, "3");
     assert!(text.contains("mtu=1400") || text.contains("mtu: 1400"), "{text}");
@@ -120,7 +120,7 @@ fn senders_learn_the_path_mtu_from_routers_between_and_behind() {
 #[test]
 fn without_the_kernels_help_and_with_a_peer_that_does_not_the_tunnel_is_used() {
     let Some(builder) = scene::lab() else { return };
-    let mut lab = builder.rewrite(true).rotation("1s").build().expect("a lab");
+    let mut lab = builder.carry("rewrite").rotation("1s").build().expect("a lab");
     lab.gateway(Site::B).set_arguments(&["--test-without", "rewriting"]);
     lab.start().expect("a tunnel");
     let pings = traffic::ping(&lab, PingOptions { count: 2_000, interval: None, ..PingOptions::default() });
