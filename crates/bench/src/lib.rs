@@ -12,6 +12,7 @@
 //! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
 //! | [`many`] | one gateway with many peers |
 //! | [`demo`], [`outcome`], [`report`] | half a minute of traffic with a live view, and what is left of it |
+//! | `wireguard` | an end of WireGuard in user space |
 //! | `page`, `chart` | what the reports' pages have in common |
 //! | [`status`] | what `status` prints |
 //! | [`helper`] | what labs run on their machines |
@@ -41,3 +42,4 @@ pub mod scripts;
 pub mod shape;
 pub mod stack;
 pub mod status;
+mod wireguard;

@@ -56,7 +56,7 @@ pub struct Builder {
     pub(crate) threads: Option<u8>,
     pub(crate) padding: String,
     pub(crate) shape: String,
-    pub(crate) rewrite: bool,
+    pub(crate) carry: String,
     pub(crate) preshared: bool,
     pub(crate) tunnel: bool,
     pub(crate) tunnel_mtu: Option<u16>,
@@ -91,7 +91,7 @@ impl Builder {
             threads: None,
             padding: "none".into(),
             shape: "\"none\"".into(),
-            rewrite: false,
+            carry: "encapsulate".into(),
             preshared: false,
             tunnel: true,
             tunnel_mtu: None,
@@ -163,10 +163,11 @@ impl Builder {
         self
     }
 
-    /// Packets travel with replaced addresses and nothing else, instead of inside others.
+    /// How packets travel: `encapsulate`, `rewrite`, or `mask`, where the tunnel has nothing to carry but another one, which
+    /// `[[wrap]]` in the configurations is to name. Default `encapsulate`.
     #[must_use]
-    pub fn rewrite(mut self, rewrite: bool) -> Self {
-        self.rewrite = rewrite;
+    pub fn carry(mut self, carry: &str) -> Self {
+        carry.clone_into(&mut self.carry);
         self
     }
 

@@ -243,8 +243,11 @@ fn peer(options: &Builder, keys: &Keys, site: Site) -> String {
     let preshared =
         keys.preshared.as_ref().map_or(String::new(), |key| format!("preshared_key = \"{key}\"\n"));
     let [v6, v4] = other.inner_prefixes();
-    let allowed =
-        if transparent { format!("\"{}/128\"", host(other)) } else { format!("\"{v6}\", \"{v4}\"") };
+    let allowed = match (transparent, options.carry == "mask") {
+        (true, _) => format!("\"{}/128\"", host(other)),
+        (false, false) => format!("\"{v6}\", \"{v4}\""),
+        (false, true) => String::new(),
+    };
     format!(
         "public_key = \"{public}\"\n{preshared}hop_prefix = \"{hop}\"\nallowed_ips = [{allowed}]\n\
          lanes = {lanes}\npadding = \"{padding}\"\nshape = {shape}\ncarry = \"{carry}\"\n",
@@ -253,7 +256,7 @@ fn peer(options: &Builder, keys: &Keys, site: Site) -> String {
         lanes = options.lanes,
         padding = options.padding,
         shape = options.shape,
-        carry = if options.rewrite { "rewrite" } else { "encapsulate" },
+        carry = options.carry,
     )
 }
 

@@ -3,6 +3,7 @@
 use crate::comparison::classic::Classic;
 use crate::comparison::contender::{Contender, KNOWN, NONE};
 use crate::comparison::kernel_wireguard::KernelWireGuard;
+use crate::comparison::masked::Masked;
 use crate::comparison::openvpn::OpenVpn;
 use crate::comparison::results::Absence;
 use crate::comparison::sidestep::Sidestep;
@@ -39,6 +40,7 @@ fn all(rotation: &str) -> Vec<Box<dyn Contender>> {
     all.extend(Sidestep::variants(rotation).into_iter().map(|variant| Box::new(variant) as _));
     all.push(Box::new(KernelWireGuard));
     all.extend(WireGuard::implementations().into_iter().map(|one| Box::new(one) as _));
+    all.extend(Masked::kinds(rotation).into_iter().map(|one| Box::new(one) as _));
     all.push(Box::new(OpenVpn::default()));
     all.extend(Classic::kinds(rotation).into_iter().map(|one| Box::new(one) as _));
     all

@@ -1,6 +1,7 @@
 //! What is compared: one small trait, and a file for each kind.
 
 use lab::Error;
+use lab::topology::Site;
 use lab::{Builder, Lab};
 
 /// The contender that the others are compared with: no tunnel.
@@ -29,6 +30,11 @@ pub(crate) trait Contender {
 
     /// Starts it in both gateways. Gateway A gets so many peers more, who never answer.
     fn start(&mut self, lab: &mut Lab, strangers: u32) -> Result<(), Error>;
+
+    /// The device that its packets come out of, at a site, if it is one that `wg` knows.
+    fn device(&self, _: &Lab, _: Site) -> Option<String> {
+        None
+    }
 
     /// Ends it.
     fn stop(&mut self, lab: &mut Lab);

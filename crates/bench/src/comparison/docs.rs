@@ -7,12 +7,12 @@ use crate::comparison::results::Results;
 use crate::comparison::tables;
 use lab::Error;
 
-/// Puts the tables of a run into a page.
+/// Puts the tables of a run between the marks of this name in a page.
 ///
 /// # Errors
 /// As [`between`].
-pub(crate) fn write(results: &Results, path: &Path) -> Result<(), Error> {
-    between("bench", &text(results), path)
+pub(crate) fn write(results: &Results, mark: &str, path: &Path) -> Result<(), Error> {
+    between(mark, &text(results), path)
 }
 
 /// Puts a text between the marks of this name in a page.

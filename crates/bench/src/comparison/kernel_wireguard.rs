@@ -3,7 +3,8 @@
 use std::process::Command;
 
 use crate::comparison::contender::{Contender, not_installed};
-use crate::comparison::wireguard::{Keys, MTU, PORT, route_through};
+use crate::comparison::wireguard::route_through;
+use crate::wireguard::{Keys, MTU, PORT};
 use lab::Error;
 use lab::Lab;
 use lab::command::{check, find, run};
@@ -34,7 +35,7 @@ impl Contender for KernelWireGuard {
     }
 
     fn start(&mut self, lab: &mut Lab, _: u32) -> Result<(), Error> {
-        let keys = [Keys::generate(lab)?, Keys::generate(lab)?];
+        let keys = [Keys::generate(lab.program())?, Keys::generate(lab.program())?];
         for site in [Site::A, Site::B] {
             let other = site.other();
             let file = lab.directory().join(format!("wg-{}.key", site.letter()));
@@ -49,6 +50,10 @@ impl Contender for KernelWireGuard {
             route_through(lab, site, DEVICE, MTU)?;
         }
         Ok(())
+    }
+
+    fn device(&self, _: &Lab, _: Site) -> Option<String> {
+        Some(DEVICE.to_owned())
     }
 
     fn stop(&mut self, lab: &mut Lab) {

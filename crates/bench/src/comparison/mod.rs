@@ -5,6 +5,7 @@
 //! | `contender`, `choice` | what a contender is; which there are |
 //! | `options` | what the command is told |
 //! | `sidestep`, `wireguard`, `kernel_wireguard`, `openvpn` | one kind each: a new kind is one more such file |
+//! | `masked` | WireGuard whose packets Sidestep masks |
 //! | `measure`, `search` | the single measurements |
 //! | `peers` | one gateway with thousands of peers |
 //! | `running` | a contender that runs, and nothing else between the hosts |
@@ -20,6 +21,7 @@ mod classic;
 pub(crate) mod contender;
 pub(crate) mod docs;
 mod kernel_wireguard;
+pub(crate) mod masked;
 pub(crate) mod measure;
 mod openvpn;
 mod options;
@@ -123,7 +125,7 @@ fn write(options: &BenchOptions, results: &Results) -> Result<(), Error> {
             std::fs::write(&path, bytes).map_err(|source| Error::file(path, source))?;
         }
     }
-    options.docs.as_deref().map_or(Ok(()), |path| docs::write(results, path))
+    options.docs.as_deref().map_or(Ok(()), |path| docs::write(results, &options.mark, path))
 }
 
 /// What the program says of its version.

@@ -49,6 +49,9 @@ pub struct BenchOptions {
     /// Measure nothing: show the values of an earlier run, from the file that --json wrote
     #[arg(long, value_name = "FILE")]
     pub(super) from: Option<PathBuf>,
+    /// Put the tables between the marks of this name in `--docs`
+    #[arg(long, default_value = "bench")]
+    pub(super) mark: String,
     /// Put the tables into this Markdown page, between `<!-- bench:begin -->` and `<!-- bench:end -->`
     #[arg(long, value_name = "FILE")]
     pub(super) docs: Option<PathBuf>,

@@ -21,7 +21,7 @@ pub(crate) struct Sidestep {
     lanes: u8,
     threads: Option<u8>,
     aes: bool,
-    rewrite: bool,
+    carry: &'static str,
 }
 
 impl Sidestep {
@@ -34,8 +34,13 @@ impl Sidestep {
             lanes: 1,
             threads: None,
             aes: true,
-            rewrite: false,
+            carry: "encapsulate",
         }
+    }
+
+    /// For what another tunnel has encrypted, and for nothing else.
+    pub(crate) fn masking(rotation: &str) -> Self {
+        Self { name: "sidestep-mask".into(), carry: "mask", ..Self::new(rotation) }
     }
 
     /// With one setting changed each.
@@ -48,7 +53,7 @@ impl Sidestep {
             Self { lanes: 4, ..one("lanes-4") },
             Self { lanes: 16, ..one("lanes-16") },
             Self { threads: Some(2), lanes: 4, ..one("threads-2") },
-            Self { rewrite: true, ..one("rewrite") },
+            Self { carry: "rewrite", ..one("rewrite") },
             Self { rotation: "1s".into(), ..one("rotation-1s") },
             Self { rotation: "1h".into(), ..one("rotation-1h") },
         ]
@@ -61,7 +66,7 @@ impl Contender for Sidestep {
     }
 
     fn about(&self) -> String {
-        if self.rewrite {
+        if self.carry == "rewrite" {
             return format!("addresses replaced in the kernel, not encrypted, rotation {}", self.rotation);
         }
         let threads = self.threads.map_or_else(String::new, |threads| format!(", {threads} packet threads"));
@@ -77,7 +82,7 @@ impl Contender for Sidestep {
 
     fn lab(&self, builder: Builder) -> Builder {
         let builder =
-            builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes).rewrite(self.rewrite);
+            builder.rotation(&self.rotation).padding(self.padding).lanes(self.lanes).carry(self.carry);
         match self.threads {
             Some(threads) => builder.threads(threads),
             None => builder,
@@ -97,7 +102,7 @@ impl Contender for Sidestep {
         }
         lab.gateway_a().start()?;
         lab.gateway_b().start()?;
-        if self.rewrite { wait_rewritten(lab) } else { Ok(()) }
+        if self.carry == "encapsulate" { Ok(()) } else { wait_beside(lab) }
     }
 
     fn stop(&mut self, lab: &mut Lab) {
@@ -118,8 +123,11 @@ impl Contender for Sidestep {
     }
 }
 
-/// Waits until packets travel without the tunnel, in both directions.
-fn wait_rewritten(lab: &mut Lab) -> Result<(), Error> {
+/// Waits until packets travel beside the tunnel's own datagrams, rewritten or masked, in both directions.
+///
+/// # Errors
+/// When they do not in time.
+fn wait_beside(lab: &mut Lab) -> Result<(), Error> {
     const PATIENCE: Duration = Duration::from_secs(30);
     let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
@@ -130,7 +138,7 @@ fn wait_rewritten(lab: &mut Lab) -> Result<(), Error> {
             return Ok(());
         }
     }
-    Err(lab.gateway_a().failure("does not replace addresses".into()))
+    Err(lab.gateway_a().failure("neither rewrites nor masks packets".into()))
 }
 
 /// Peers who will never answer: their hopping prefixes lead nowhere.

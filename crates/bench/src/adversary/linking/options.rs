@@ -34,6 +34,9 @@ pub(crate) struct LinkingOptions {
     /// What `shape` is set to, as `{ constant = "2Mbit/s" }`
     #[arg(long, value_name = "SHAPE", default_value = NO_SHAPE)]
     pub(crate) shape: String,
+    /// The pairs carry nothing but WireGuard (wireguard-go), masked, and what is in that
+    #[arg(long, conflicts_with = "shape")]
+    pub(crate) mask: bool,
     /// Further lines of each peer's configuration, as `padding = "full"`
     #[arg(long, value_name = "LINE")]
     pub(crate) peer: Vec<String>,
@@ -71,6 +74,9 @@ impl LinkingOptions {
     /// What the verdicts are about.
     pub(super) fn settings(&self) -> Settings {
         let mut peer = self.peer.clone();
+        if self.mask {
+            peer.insert(0, "carry = \"mask\"".to_owned());
+        }
         if self.shape != NO_SHAPE {
             peer.insert(0, format!("shape = {}", self.shape));
         }

@@ -8,23 +8,25 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lab::Error;
 use lab::capture::{self, Packet};
-use lab::command::{check, check_with_input, text};
+use lab::command::{check, find};
 use lab::gateway::write_private;
 use lab::namespaces::{Namespace, check_neighbors};
 use lab::process::{Process, tail};
 
 use super::cost::Cost;
 use super::options::LinkingOptions;
+use crate::wireguard::{End, Keys, MTU, request};
 
 /// How long all sessions may take to be made.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Gateways started at once: starting costs far more than running.
 const BATCH: u8 = 8;
+/// What pairs carry whose packets are masked.
+const WIREGUARD: &str = "wireguard-go";
 /// The port of the traffic, inside.
 const PORT: u16 = 7000;
 
@@ -35,6 +37,8 @@ pub(super) struct Scene {
     /// Gateways of a pair.
     gateways: Vec<[Namespace; 2]>,
     directory: PathBuf,
+    /// Of WireGuard, where its packets are masked.
+    inner: Vec<End>,
     processes: Vec<Process>,
     recording: Option<Process>,
     program: PathBuf,
@@ -79,6 +83,7 @@ impl Scene {
                 .map(|n| ["a", "b"].map(|site| named(format!("{site}{n}"))))
                 .collect(),
             directory: PathBuf::from(format!("/run/sidestep-lab/{}", options.prefix)),
+            inner: Vec::new(),
             processes: Vec::new(),
             recording: None,
             program: program.to_owned(),
@@ -86,6 +91,9 @@ impl Scene {
         std::fs::create_dir_all(&scene.directory).map_err(|source| Error::file(&scene.directory, source))?;
         scene.connect()?;
         let files = scene.configure(options, program)?;
+        if options.mask {
+            scene.start_inner(program)?;
+        }
         for (number, files) in files.iter().enumerate() {
             for (site, file) in files.iter().enumerate() {
                 let mut command = scene.gateways[number][site].command(program)?;
@@ -136,42 +144,71 @@ impl Scene {
 
     /// Writes all configurations, those of a pair together.
     fn configure(&self, options: &LinkingOptions, program: &Path) -> Result<Vec<[PathBuf; 2]>, Error> {
-        let key = || -> Result<[String; 2], Error> {
-            let private = text(&check(Command::new(program).arg("genkey"))?);
-            let public = check_with_input(Command::new(program).arg("pubkey"), &format!("{private}\n"))?;
-            Ok([private, text(&public)])
-        };
         let more: String = options.peer.iter().map(|line| format!("{line}\n")).collect();
         let mut files = Vec::new();
         for pair in 0..options.pairs {
-            let keys = [key()?, key()?];
+            let keys = [Keys::generate(program)?, Keys::generate(program)?];
             let path = |site: usize| self.directory.join(format!("{}{pair}.toml", ["a", "b"][site]));
             for site in 0..2 {
                 let other = 1 - site;
-                write_private(
-                    &path(site),
-                    &format!(
-                        "[node]\nprivate_key = \"{}\"\nexternal = \"ex\"\nhop_prefix = \"{}\"\n\
-                         [tunnel]\nname = \"{}-{}{pair}\"\naddresses = [\"{}/128\"]\n\
-                         [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"{}\"\nallowed_ips = [\"{}/128\"]\n\
-                         rotation = \"{}\"\nlanes = {}\nshape = {}\nkeepalive = \"25s\"\n{more}",
-                        keys[site][0],
-                        part(site, pair),
-                        self.prefix,
-                        ["a", "b"][site],
-                        inside(site, pair),
-                        keys[other][1],
-                        part(other, pair),
-                        inside(other, pair),
-                        options.rotation,
-                        options.lanes(),
-                        options.shape,
-                    ),
-                )?;
+                let [own, network] = [site, other].map(|site| format!("\"{}/128\"", inside(site, pair)));
+                // What is inside is the tunnel's own, or that of the WireGuard in it.
+                let (addresses, allowed, wrap) = if options.mask {
+                    let device = self.device(site, pair);
+                    let wrap =
+                        format!("carry = \"mask\"\n[[wrap]]\npeer = \"other\"\ninterface = \"{device}\"\n");
+                    (String::new(), String::new(), wrap)
+                } else {
+                    (own, network, String::new())
+                };
+                let text = format!(
+                    "[node]\nprivate_key = \"{}\"\nexternal = \"ex\"\nhop_prefix = \"{}\"\n\
+                     [tunnel]\nname = \"{}-{}{pair}\"\naddresses = [{addresses}]\n\
+                     [[peer]]\nname = \"other\"\npublic_key = \"{}\"\nhop_prefix = \"{}\"\nallowed_ips = [{allowed}]\n\
+                     rotation = \"{}\"\nlanes = {}\nshape = {}\nkeepalive = \"25s\"\n{more}{wrap}",
+                    keys[site].private,
+                    part(site, pair),
+                    self.prefix,
+                    ["a", "b"][site],
+                    keys[other].public,
+                    part(other, pair),
+                    options.rotation,
+                    options.lanes(),
+                    options.shape,
+                );
+                write_private(&path(site), &text)?;
             }
             files.push([path(0), path(1)]);
         }
         Ok(files)
+    }
+
+    /// The device of a pair's WireGuard, at a site.
+    fn device(&self, site: usize, pair: u8) -> String {
+        format!("{}w{}{pair}", self.prefix, ["a", "b"][site])
+    }
+
+    /// Starts the WireGuard of all pairs, which leads to the gateways' own addresses as long as nobody says otherwise.
+    fn start_inner(&mut self, program: &Path) -> Result<(), Error> {
+        let inner = find(WIREGUARD).ok_or_else(|| {
+            Error::Usage(format!(
+                "`{WIREGUARD}` is not on the path: scripts/contenders {WIREGUARD} installs it"
+            ))
+        })?;
+        for (pair, gateways) in (0..).zip(&self.gateways) {
+            let keys = [Keys::generate(program)?, Keys::generate(program)?];
+            for (site, gateway) in gateways.iter().enumerate() {
+                let (device, other) = (self.device(site, pair), 1 - site);
+                let allowed = format!("{}/128", inside(other, pair));
+                let request = request(&keys[site], &keys[other], &external(other, pair), [&*allowed]);
+                self.inner.push(End::start(gateway.command(&inner)?, &device, &self.directory, &request)?);
+                gateway.ip(&format!(
+                    "addr add {}/128 dev {device}\nlink set {device} mtu {MTU} up\nroute add {allowed} dev {device}\n",
+                    inside(site, pair)
+                ))?;
+            }
+        }
+        Ok(())
     }
 
     /// Waits until the first so many pairs can be pinged through.
@@ -247,6 +284,7 @@ impl Drop for Scene {
         for process in self.processes.drain(..).chain(self.recording.take()) {
             process.kill();
         }
+        self.inner.clear();
         for namespace in std::iter::once(&self.router).chain(self.gateways.iter().flatten()) {
             if let Err(error) = namespace.delete() {
                 eprintln!("{error}");

@@ -29,6 +29,9 @@ pub(crate) struct RecogniseArguments {
     /// Padding policy: none, buckets, full
     #[arg(long, default_value = "none")]
     padding: String,
+    /// The pairs carry nothing but WireGuard (wireguard-go), masked, and what is in that
+    #[arg(long)]
+    mask: bool,
     /// Directory of captures of other programs
     #[arg(long, default_value = "target/captures/ndpi-4.2-2")]
     foreign: PathBuf,
@@ -41,7 +44,10 @@ pub(crate) struct RecogniseArguments {
     /// Write the results to this file
     #[arg(long)]
     json: Option<PathBuf>,
-    /// Put the table between the marks `recognise` of this page
+    /// Put the table between the marks of this name in `--docs`
+    #[arg(long, default_value = "recognise")]
+    mark: String,
+    /// Put the table into this Markdown page
     #[arg(long)]
     docs: Option<PathBuf>,
 }
@@ -62,6 +68,7 @@ pub(crate) fn run(
         rotation: arguments.rotation.clone(),
         lanes: arguments.lanes,
         padding: arguments.padding.clone(),
+        mask: arguments.mask,
         foreign: arguments.foreign.clone(),
         seed: arguments.seed,
         ours: arguments.keep.clone().unwrap_or_else(|| unkept.path().to_owned()),
@@ -75,10 +82,16 @@ pub(crate) fn run(
     }
     if let Some(page) = &arguments.docs {
         let settings = format!(
-            "{} pairs, {} s, rotation {}, {} lanes, padding {}, seed {}.\n\n",
-            options.pairs, options.seconds, options.rotation, options.lanes, options.padding, options.seed
+            "{} pairs, {} s, rotation {}, {} lanes, padding {}, {}seed {}.\n\n",
+            options.pairs,
+            options.seconds,
+            options.rotation,
+            options.lanes,
+            options.padding,
+            if options.mask { "WireGuard masked, " } else { "" },
+            options.seed
         );
-        docs::between("recognise", &(settings + &table), page)?;
+        docs::between(&arguments.mark, &(settings + &table), page)?;
     }
     if stop.load(Ordering::Relaxed) {
         println!("Interrupted: the captures are shorter than they were to be.");

@@ -15,6 +15,7 @@ use lab::{Error, Lab, Node, prefix};
 use serde::{Deserialize, Serialize};
 
 use super::active::traffic;
+use crate::comparison::masked::Masked;
 
 /// The judges.
 const JUDGES: &str = include_str!("../../../../../reference/recognise.py");
@@ -41,6 +42,8 @@ pub(crate) struct RecogniseOptions {
     pub(crate) rotation: String,
     pub(crate) lanes: u8,
     pub(crate) padding: String,
+    /// They carry nothing but WireGuard, masked.
+    pub(crate) mask: bool,
     /// Captures of other programs.
     pub(crate) foreign: PathBuf,
     /// What everything that is drawn is drawn from.
@@ -107,19 +110,22 @@ fn capture(options: &RecogniseOptions, program: &Path, stop: &AtomicBool) -> Res
             .rotation(&options.rotation)
             .lanes(options.lanes)
             .padding(&options.padding)
+            .carry(if options.mask { "mask" } else { "encapsulate" })
             .whole_packets(true)
             .build()?;
+        let mut inner = options.mask.then(|| Masked::in_user_space(&options.rotation));
+        inner.as_mut().map_or(Ok(()), |inner| inner.prepare(&mut lab))?;
         let recording = Recording::start(&lab, Node::Router, "b")?;
         // What B sends while A is not there yet comes by once. What A sent would be routed to and fro at B.
         lab.gateway_b().start()?;
-        alone.push((lab, recording));
+        alone.push((lab, recording, inner));
     }
     std::thread::sleep(ALONE);
-    for (pair, (mut lab, recording)) in (0_u32..).zip(alone) {
+    for (pair, (mut lab, recording, inner)) in (0_u32..).zip(alone) {
         lab.start()?;
         let rate = RATES[pair as usize % RATES.len()];
         let sending = traffic::between(&lab, rate, options.seed.wrapping_add(u64::from(2 * pair)))?;
-        pairs.push((lab, recording, sending));
+        pairs.push((lab, recording, (sending, inner)));
     }
     let end = Instant::now() + Duration::from_secs(options.seconds.into());
     while Instant::now() < end && !stop.load(Ordering::Relaxed) {
