@@ -18,7 +18,9 @@ use crate::key::Absent::{Default, Otherwise, Required};
 use crate::port_mapping::table::PortMappingTable;
 use crate::report::Report;
 use crate::section::{Period, Value, mismatch, section};
-use crate::value::{self, Problem, duration, ipv6_address, ipv6_prefix, problem, routed_prefix};
+use crate::value::{
+    self, Problem, duration, ipv6_address, ipv6_prefix, nat64_prefix, problem, routed_prefix,
+};
 
 section! {
     /// `[[network]]`, as it stands in the file.
@@ -170,7 +172,7 @@ impl Converter<'_> {
         let dns_servers = self.optional(&given.dns, dns);
         let without = if has_resolver { DnsServers::Gateway } else { DnsServers::FromUplinks };
         let search_domains = self.each(&given.search, domain);
-        let nat64 = self.optional(&given.nat64, nat64);
+        let nat64 = self.optional(&given.nat64, nat64_prefix);
         let mtu = self.optional(&given.mtu, value::mtu);
         let routes = self.each(&given.routes, routed_prefix);
         let other_routers = self.each(&given.other_routers, ipv6_address);
@@ -252,13 +254,5 @@ pub(crate) fn domain(text: &str) -> Result<String, Problem> {
         Ok(name.to_owned())
     } else {
         problem("not a domain", "write one like \"office.example\"")
-    }
-}
-
-fn nat64(text: &str) -> Result<Ipv6Net, Problem> {
-    const HELP: &str = "write a prefix of 96, 64, 56, 48, 40 or 32 bits, like \"64:ff9b::/96\" (RFC 8781)";
-    match ipv6_prefix(text, HELP)? {
-        found if matches!(found.prefix_len(), 96 | 64 | 56 | 48 | 40 | 32) => Ok(found),
-        _ => problem("not a length for NAT64", HELP),
     }
 }

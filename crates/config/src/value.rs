@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::{IpNet, Ipv6Net};
 use mt6d::config::HOP_PREFIX_LENGTH;
+use router::nat64::{NoPrefix, Prefix};
 
 /// What is wrong with a value, and what to do about it.
 #[derive(Debug, PartialEq, Eq)]
@@ -226,14 +227,13 @@ pub(crate) fn routed_prefix(text: &str) -> Result<Ipv6Net, Problem> {
 }
 
 /// Where a translator finds IPv4 addresses.
-pub(crate) fn nat64_prefix(text: &str) -> Result<Ipv6Net, Problem> {
-    const HELP: &str = "write a prefix of 96 bits, like \"64:ff9b::/96\" or \"2001:db8:0:64::/96\"";
-    let found = ipv6_prefix(text, HELP)?;
-    // Bits 64 to 71 are zero in all of them (RFC 6052 section 2.2).
-    match found.network().octets()[8] {
-        0 if found.prefix_len() == 96 => Ok(found),
-        0 => problem("not a length that can be translated here", HELP),
-        _ => problem("bits 64 to 71 have to be zero (RFC 6052)", HELP),
+pub(crate) fn nat64_prefix(text: &str) -> Result<Prefix, Problem> {
+    const HELP: &str = "write a prefix of 96, 64, 56, 48, 40 or 32 bits, like \"64:ff9b::/96\" or \"2001:db8:0:64::/96\" (RFC 6052)";
+    match Prefix::new(ipv6_prefix(text, HELP)?) {
+        Ok(found) => Ok(found),
+        Err(NoPrefix::Length) => problem("not a length that translators have", HELP),
+        Err(NoPrefix::ReservedBits) => problem("bits 64 to 71 have to be zero (RFC 6052)", HELP),
+        Err(NoPrefix::OtherUse) => problem("such addresses are no translator's", HELP),
     }
 }
 

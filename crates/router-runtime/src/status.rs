@@ -10,6 +10,7 @@ use control::router_status::{
 use ipnet::Ipv6Net;
 use router::firewall::service::Service;
 use router::lifetime::Lifetime;
+use router::nat64::Prefix as TranslatorPrefix;
 use router::pcp::{Internal, Mapping};
 
 use super::router::Router;
@@ -105,7 +106,7 @@ fn tunnel(interface: &transition::Interface) -> Tunnel {
         over: interface.tunnel.over.clone(),
         local: interface.end.as_ref().map(|end| end.local),
         remote: interface.end.as_ref().map_or(&interface.tunnel.kind, |end| &end.kind).remote(),
-        plat_prefix: interface.end.as_ref().and_then(|end| end.kind.plat()),
+        plat_prefix: interface.end.as_ref().and_then(|end| end.kind.plat()).map(TranslatorPrefix::net),
         mtu: interface.mtu,
         rx_packets,
         rx_bytes,
@@ -119,7 +120,7 @@ fn translator(router: &Router) -> Option<Nat64> {
     let configured = router.site.nat64.as_ref()?;
     let counts = router.translator.as_ref().map(nat64::Interface::counts).unwrap_or_default();
     Some(Nat64 {
-        prefix: configured.prefix,
+        prefix: configured.prefix.net(),
         pool: configured.pool,
         hosts: counts.hosts,
         works: router.translator.is_some(),

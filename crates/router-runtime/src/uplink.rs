@@ -133,9 +133,9 @@ impl Interface {
         let usable = prefixes.chain(fixed).filter(|(_, _, valid)| !valid.is_expired(now));
         let best = usable.min_by_key(|(_, preferred, _)| preferred.is_expired(now));
         Provider {
-            aftr: None,
-            plat: self.state.nat64_prefixes().find(|prefix| prefix.prefix_len() == 96),
+            plat: self.state.nat64_prefixes().next(),
             clat: best.map(|(prefix, ..)| clat_address(prefix, secret)),
+            ..Provider::default()
         }
     }
 

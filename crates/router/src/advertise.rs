@@ -13,6 +13,7 @@ use wire::ethernet::MacAddress;
 use wire::ndp::{AdvertisedOption, Preference, PrefixInformation, RouterAdvertisement};
 
 use crate::lifetime::Lifetime;
+use crate::nat64::Prefix;
 
 /// Longest preferred lifetime of a prefix (RFC 9096 section 3.4, ND_PREFERRED_LIMIT).
 pub const PREFERRED_LIMIT: Duration = Duration::from_secs(2_700);
@@ -72,8 +73,8 @@ pub struct Offer {
     pub dns_servers: Vec<Ipv6Addr>,
     /// Domains in which names are looked up.
     pub search_domains: Vec<String>,
-    /// Prefix of NAT64, of one of the lengths of RFC 6052.
-    pub nat64: Option<Ipv6Net>,
+    /// Prefix of NAT64.
+    pub nat64: Option<Prefix>,
     /// MTU of the link, where hosts have to be told.
     pub mtu: Option<u32>,
 }
@@ -109,7 +110,7 @@ enum Withdrawn {
     Route(Ipv6Net),
     DnsServer(Ipv6Addr),
     SearchDomain(String),
-    Nat64(Ipv6Net),
+    Nat64(Prefix),
 }
 
 /// A router on one link.
@@ -274,11 +275,7 @@ impl Advertiser {
             let domains = self.offer.search_domains.clone();
             options.push(AdvertisedOption::SearchDomains { lifetime, domains });
         }
-        options.extend(self.offer.nat64.map(|prefix| AdvertisedOption::Nat64Prefix {
-            prefix: prefix.network(),
-            prefix_length: prefix.prefix_len(),
-            lifetime: lifetime as u16,
-        }));
+        options.extend(self.offer.nat64.map(|prefix| nat64_option(prefix, lifetime as u16)));
         options.extend(self.withdrawn.iter().map(|(item, _)| gone(item)));
         RouterAdvertisement {
             hop_limit: self.settings.hop_limit,
@@ -324,12 +321,13 @@ fn gone(item: &Withdrawn) -> AdvertisedOption {
         Withdrawn::SearchDomain(domain) => {
             AdvertisedOption::SearchDomains { lifetime: 0, domains: vec![domain.clone()] }
         }
-        Withdrawn::Nat64(prefix) => AdvertisedOption::Nat64Prefix {
-            prefix: prefix.network(),
-            prefix_length: prefix.prefix_len(),
-            lifetime: 0,
-        },
+        Withdrawn::Nat64(prefix) => nat64_option(*prefix, 0),
     }
+}
+
+fn nat64_option(prefix: Prefix, lifetime: u16) -> AdvertisedOption {
+    let net = prefix.net();
+    AdvertisedOption::Nat64Prefix { prefix: net.network(), prefix_length: net.prefix_len(), lifetime }
 }
 
 /// Whole seconds that are left, `limit` at most.

@@ -141,7 +141,7 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)],
         metric: METRIC,
     }));
     // What leads to the translator ends with it. Without one, nothing is sent on that it was to translate.
-    for to in site.nat64.iter().flat_map(|nat64| [IpNet::from(nat64.prefix), nat64.pool.into()]) {
+    for to in site.nat64.iter().flat_map(|nat64| [IpNet::from(nat64.prefix.net()), nat64.pool.into()]) {
         plan.routes.push(Route { to, from: None, via: None, metric: METRIC_UNUSED });
     }
     for uplink in &site.uplinks {
@@ -159,7 +159,8 @@ pub fn plan(site: &Site, uplinks: &[&UplinkState], formerly: &[(&str, Ipv6Net)],
         let offer = network.advertise.as_ref().map(|advertise| {
             let translated = site.nat64.as_ref().map(|nat64| nat64.prefix);
             let offered = offer(network, advertise, &prefixes, uplinks);
-            let way = translated.map(|prefix| OfferedRoute { prefix, preference: Preference::Medium });
+            let way = translated
+                .map(|prefix| OfferedRoute { prefix: prefix.net(), preference: Preference::Medium });
             let routes = offered.routes.into_iter().chain(way).collect();
             Offer { nat64: offered.nat64.or(translated), routes, ..offered }
         });

@@ -11,7 +11,7 @@ use crate::advertise::Settings as Advertising;
 use crate::dhcp6::settings::Settings as Dhcp6;
 use crate::forward::Forward;
 use crate::hosts::settings::{Dhcp, Resolver};
-use crate::nat64::Nat64;
+use crate::nat64::{Nat64, Prefix};
 use crate::pcp::Limits;
 use crate::transition::{Kind, Tunnel};
 
@@ -248,7 +248,7 @@ pub struct Advertise {
     /// Domains in which names are looked up.
     pub search_domains: Vec<String>,
     /// Prefix of NAT64.
-    pub nat64: Option<Ipv6Net>,
+    pub nat64: Option<Prefix>,
     /// MTU of the link.
     pub mtu: Option<u32>,
     /// Networks that the gateway leads to even when no uplink works (RFC 4191).

@@ -13,6 +13,7 @@ use crate::advertised::Advertised;
 use crate::delegation::{Lease, LeasedPrefix};
 use crate::lifetime::Lifetime;
 use crate::link_prefix::{LinkPrefix, LinkPrefixes};
+use crate::nat64::Prefix;
 use crate::site::{Probing, RouterFrom, Uplink};
 use crate::transition::DomainRoute;
 
@@ -80,7 +81,7 @@ pub struct UplinkState {
     routers: Vec<Router>,
     dns_servers: Advertised<Ipv6Addr>,
     /// Prefixes of translators to IPv4, of any length.
-    nat64: Advertised<Ipv6Net>,
+    nat64: Advertised<Prefix>,
     link_prefixes: LinkPrefixes,
     interface_identifier: Option<u64>,
     static_prefixes: Vec<Ipv6Net>,
@@ -210,9 +211,10 @@ impl UplinkState {
                 }
                 AdvertisedOption::Prefix(found) => self.link_prefixes.handle(source, found, taken, now),
                 AdvertisedOption::Nat64Prefix { prefix, prefix_length, lifetime } => {
-                    let Ok(prefix) = Ipv6Net::new(*prefix, *prefix_length) else { continue };
+                    let Ok(net) = Ipv6Net::new(*prefix, *prefix_length) else { continue };
+                    let Ok(prefix) = Prefix::new(net) else { continue };
                     let lifetime = Lifetime::from_seconds((*lifetime).into(), now);
-                    self.nat64.handle(source, (prefix.trunc(), lifetime), taken, now);
+                    self.nat64.handle(source, (prefix, lifetime), taken, now);
                 }
                 _ => {}
             }
@@ -449,7 +451,7 @@ impl UplinkState {
     }
 
     /// Where the provider translates to IPv4, as the router that is taken has it (RFC 8781).
-    pub fn nat64_prefixes(&self) -> impl Iterator<Item = Ipv6Net> {
+    pub fn nat64_prefixes(&self) -> impl Iterator<Item = Prefix> {
         self.nat64.of(self.chosen_address())
     }
 

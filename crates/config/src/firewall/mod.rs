@@ -165,7 +165,7 @@ impl Converter<'_> {
                 to.map_or(ZoneSet::Any, |zone| ZoneSet::Of(vec![zone])),
             )
         }));
-        let settings = Settings { forwards, translated: nat64.map(|nat64| nat64.prefix), ..settings? };
+        let settings = Settings { forwards, translated: nat64.map(|nat64| nat64.prefix.net()), ..settings? };
         let policy = self.policy(document, named.zones().to_vec(), first, settings)?;
         if !self.forwards_fit_rules(document, &policy, &places) {
             return None;

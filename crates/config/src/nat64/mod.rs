@@ -2,6 +2,8 @@
 
 pub(crate) mod table;
 
+use std::net::Ipv4Addr;
+
 use ipnet::{IpNet, Ipv4Net};
 use router::firewall::address::{Address, Family};
 use router::firewall::policy::{Rule, Zone};
@@ -46,7 +48,7 @@ impl Converter<'_> {
         let overlap = |one: IpNet, other: &IpNet| one.contains(other) || other.contains(&one);
         for (key, span, own) in [
             ("pool", given.pool.span_or_table(), IpNet::from(nat64.pool)),
-            ("prefix", given.prefix.span_or_table(), nat64.prefix.into()),
+            ("prefix", given.prefix.span_or_table(), nat64.prefix.net().into()),
         ] {
             let Some((net, whose)) = taken(site).into_iter().find(|(net, _)| overlap(own, net)) else {
                 continue;
@@ -95,11 +97,9 @@ pub(crate) fn join_zone(document: &Document, zones: &mut [Zone]) {
 pub(crate) fn add_embedded(nat64: &Nat64, rules: &mut [Rule]) {
     for rule in rules.iter_mut().filter(|rule| !rule.forwarded) {
         let Some(destination) = &mut rule.destination else { continue };
-        let first = nat64.prefix.network().to_bits();
+        let seen = |number: u128| nat64.prefix.embed(Ipv4Addr::from_bits(number as u32)).to_bits();
         let embedded = destination.iter().filter_map(|address| match *address {
-            Address::Range(Family::V4, from, to) => {
-                Some(Address::Range(Family::V6, first | from, first | to))
-            }
+            Address::Range(Family::V4, from, to) => Some(Address::Range(Family::V6, seen(from), seen(to))),
             _ => None,
         });
         let embedded: Vec<_> = embedded.collect();

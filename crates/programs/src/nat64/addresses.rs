@@ -1,7 +1,8 @@
-//! Addresses: a server's is the end of the prefix, a host's is its place in the table.
+//! Addresses: a server's is in the prefix, a host's is its place in the table.
 
 use router::nat64::UNREACHABLE;
 
+use super::layout::{layout, part, upper};
 use super::*;
 
 impl Code<'_> {
@@ -53,45 +54,62 @@ impl Code<'_> {
         }
     }
 
-    /// A register = the first 8 bytes of the prefix, or the 4 behind them, in network byte order.
-    fn prefix(&mut self, register: Register, part: Size) {
-        let at = if part == Double { 0 } else { 8 };
+    /// A register = a part of the prefix's layout, of [`layout`].
+    fn layout(&mut self, register: Register, part: usize) {
         match self.role {
-            Role::Nat64(settings) => {
-                let bits = settings.nat64.prefix.network().to_bits();
-                let value = match part {
-                    Double => u64::to_be((bits >> 64) as u64),
-                    _ => u32::to_be((bits >> 32) as u32).into(),
-                };
-                self.code.set_wide(register, value);
-            }
-            Role::Clat(_) => self.code.load(part, register, R7, clat::at::PLAT + at),
+            Role::Nat64(settings) => self.code.set_wide(register, layout(settings.nat64.prefix)[part]),
+            Role::Clat(_) => self.code.load(Double, register, R7, clat::at::PLAT + 8 * part as i16),
         }
     }
 
-    /// A server's IPv4 address, from where it is embedded.
+    /// A server's IPv4 address, from where it is embedded. Whatever else is in the address, it is as in the prefix, and zero
+    /// behind that.
     pub(super) fn server_to_four(&mut self, from: i16, to: i16, otherwise: Label) {
-        self.code.load(Double, R1, R10, from);
-        self.prefix(R2, Double);
-        self.code.jump_if(R1, NotEqual, R2, otherwise);
-        self.code.load(Word, R1, R10, from + 8);
-        self.prefix(R2, Word);
+        for half in [part::UPPER, part::LOWER] {
+            self.code.load(Double, R1, R10, from + 8 * half as i16);
+            self.layout(R2, part::MASK + half);
+            let code = &mut self.code;
+            code.copy(R3, R1);
+            code.and(R3, R2);
+            code.calculate(Operation::Xor, R1, R3);
+            self.layout(R2, part::PREFIX + half);
+            let code = &mut self.code;
+            code.jump_if(R1, NotEqual, R2, otherwise);
+            code.network_order(R3, 64);
+            self.layout(R2, part::SHIFT + half);
+            let code = &mut self.code;
+            if half == part::UPPER {
+                code.calculate(Operation::ShiftLeft, R3, R2);
+                code.copy(R4, R3);
+            } else {
+                code.calculate(Operation::ShiftRight, R3, R2);
+                code.calculate(Operation::Or, R3, R4);
+            }
+        }
         let code = &mut self.code;
-        code.jump_if(R1, NotEqual, R2, otherwise);
-        code.load(Word, R1, R10, from + 12);
-        code.store(Word, R10, to, R1);
+        code.network_order(R3, 32);
+        code.store(Word, R10, to, R3);
         self.reachable(to, otherwise);
     }
 
     /// The prefix and a server's address.
     pub(super) fn server_to_six(&mut self, from: i16, to: i16) {
-        self.prefix(R1, Double);
-        self.code.store(Double, R10, to, R1);
-        self.prefix(R1, Word);
-        let code = &mut self.code;
-        code.store(Word, R10, to + 8, R1);
-        code.load(Word, R1, R10, from);
-        code.store(Word, R10, to + 12, R1);
+        self.code.load(Word, R1, R10, from);
+        self.code.network_order(R1, 32);
+        for half in [part::UPPER, part::LOWER] {
+            let shift = if half == part::UPPER { Operation::ShiftRight } else { Operation::ShiftLeft };
+            self.layout(R2, part::SHIFT + half);
+            let code = &mut self.code;
+            code.copy(R3, R1);
+            code.calculate(shift, R3, R2);
+            code.network_order(R3, 64);
+            self.layout(R2, part::MASK + half);
+            self.code.and(R3, R2);
+            self.layout(R2, part::PREFIX + half);
+            let code = &mut self.code;
+            code.calculate(Operation::Or, R3, R2);
+            code.store(Double, R10, to + 8 * half as i16, R3);
+        }
     }
 
     /// Goes on at the label where the address there on the stack is none that a translator leads to.
@@ -128,11 +146,11 @@ impl Code<'_> {
         code.load(Double, R9, R10, from + 8);
         if may {
             // No translator behind another one.
-            let other = code.label();
-            self.prefix(R1, Double);
-            self.code.jump_if(R8, NotEqual, R1, other);
-            self.code.jump(source);
-            self.code.bind(other);
+            let prefix = settings.nat64.prefix.net();
+            code.set_wide(R1, upper(prefix.netmask()));
+            code.and(R1, R8);
+            code.set_wide(R2, upper(prefix.network()));
+            code.jump_if(R1, Equal, R2, source);
         }
         let code = &mut self.code;
         code.set_wide(R3, one);

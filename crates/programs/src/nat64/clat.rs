@@ -2,7 +2,7 @@
 //! provider, which are for it.
 //!
 //! All that is of IPv4 comes from one address, 192.0.0.1 (RFC 7335): the kernel has masqueraded it. That becomes the CLAT's own
-//! address of IPv6 and back, and servers' addresses become the end of the provider's prefix. Both are in a table: they change
+//! address of IPv6 and back, and servers' addresses are put into the provider's prefix. Both are in a table: they change
 //! while packets cross.
 //!
 //! This file and `mod.rs` need each other: there is one program, whose role is in all of it.
@@ -10,20 +10,22 @@
 use std::net::{IpAddr, Ipv6Addr};
 
 use bpf::{NEXT_HOP, next_hop};
+use router::nat64::Prefix;
 use router::transition::CLAT_IPV4;
 
+use super::layout::layout;
 use super::*;
 
 /// Where things are in the table's only value.
 pub(super) mod at {
     /// The CLAT's own address.
     pub(super) const OWN: i16 = 0;
-    /// The provider's prefix, 12 bytes.
+    /// The layout of the provider's prefix, 6 numbers of 8 bytes.
     pub(in super::super) const PLAT: i16 = 16;
     /// Not zero: there is an end. 4 bytes.
-    pub(super) const VALID: i16 = 28;
+    pub(super) const VALID: i16 = 64;
     /// Where packets go next, [`super::next_hop`]; zeros: the kernel looks for the way.
-    pub(super) const NEXT_HOP: i16 = 32;
+    pub(super) const NEXT_HOP: i16 = 72;
 }
 const VALUE: usize = (at::NEXT_HOP as usize + NEXT_HOP).next_multiple_of(8);
 
@@ -48,14 +50,17 @@ impl<M> Tables<M> {
 
 /// The value of a CLAT's [`Tables::hosts`]: its own address, the prefix of the provider's translator, and to which neighbor
 /// packets go.
-pub fn clat_end(end: Option<(Ipv6Addr, Ipv6Addr)>, neighbor: Option<IpAddr>) -> [u8; VALUE] {
+pub fn clat_end(end: Option<(Ipv6Addr, Prefix)>, neighbor: Option<IpAddr>) -> [u8; VALUE] {
     let mut value = [0; VALUE];
     if let Some(address) = neighbor {
         value[at::NEXT_HOP as usize..][..NEXT_HOP].copy_from_slice(&next_hop(address));
     }
     if let Some((own, plat)) = end {
         value[..16].copy_from_slice(&own.octets());
-        value[at::PLAT as usize..][..12].copy_from_slice(&plat.octets()[..12]);
+        let places = value[at::PLAT as usize..].chunks_exact_mut(8);
+        for (place, part) in places.zip(layout(plat)) {
+            place.copy_from_slice(&part.to_ne_bytes());
+        }
         value[at::VALID as usize] = 1;
     }
     value

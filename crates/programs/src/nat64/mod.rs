@@ -18,6 +18,7 @@ mod addresses;
 mod clat;
 mod errors;
 mod four_to_six;
+mod layout;
 mod six_to_four;
 
 use std::os::fd::{AsRawFd, RawFd};
@@ -231,7 +232,7 @@ fn both_ways(mut code: Code<'_>) -> Assembler {
 }
 
 /// At which end of a translated path the program is: on one side are hosts, whose addresses it gives, on the other servers,
-/// whose addresses of IPv4 are the end of a prefix.
+/// whose addresses of IPv4 are in a prefix.
 #[derive(Clone, Copy)]
 enum Role<'a> {
     /// Hosts of IPv6 reach servers of IPv4.

@@ -85,7 +85,7 @@ impl Interface {
             *of_route = Some(mtu);
         }
         netlink.add_route(&route)?;
-        netlink.add_route(&Route::device(IpNet::V6(nat64.prefix), index))?;
+        netlink.add_route(&Route::device(IpNet::V6(nat64.prefix.net()), index))?;
         Ok(Interface {
             nat64: nat64.clone(),
             index,
@@ -126,7 +126,7 @@ impl Interface {
             let by = |via: &Via| matches!(via, Via::Link { index, .. } if *index == self.index);
             there.iter().any(|found| found.destination == route.destination && by(&found.via))
         };
-        let prefix = Route::device(IpNet::V6(self.nat64.prefix), self.index);
+        let prefix = Route::device(IpNet::V6(self.nat64.prefix.net()), self.index);
         for route in [&prefix, &self.route] {
             if !is_there(route) {
                 netlink.add_route(route)?;

@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use linux::bpf::verdict;
 use linux::netns;
 use proptest::prelude::*;
-use router::nat64::WELL_KNOWN;
+use router::nat64::{LENGTHS, Prefix};
 use wire::checksum::Sum;
 
 use super::*;
@@ -17,8 +17,20 @@ const HOST: &str = "2001:db8:1::5";
 const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
 const ROUTER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 
+thread_local! {
+    /// The translator's.
+    static PREFIX: std::cell::Cell<Prefix> = const { std::cell::Cell::new(Prefix::WELL_KNOWN) };
+}
+
 fn six(address: Ipv4Addr) -> Ipv6Addr {
-    (WELL_KNOWN.network().to_bits() | u128::from(address.to_bits())).into()
+    PREFIX.get().embed(address)
+}
+
+/// Prefixes of all lengths, and the well-known one; each is that of the test while it is looked at.
+fn prefixes() -> impl Iterator<Item = Prefix> {
+    let of_length = |length| format!("3fff:122:344:567::/{length}").parse().unwrap();
+    let all = LENGTHS.map(|length| Prefix::new(of_length(length)).unwrap());
+    all.into_iter().chain([Prefix::WELL_KNOWN]).inspect(|prefix| PREFIX.set(*prefix))
 }
 
 fn host() -> Ipv6Addr {
@@ -39,13 +51,18 @@ impl Scene {
     }
 
     fn with_pool(pool: &str) -> Self {
-        let nat64 = Nat64 { prefix: WELL_KNOWN, pool: pool.parse().unwrap() };
+        Self::for_host(pool, host())
+    }
+
+    /// The pool has an address for this host.
+    fn for_host(pool: &str, host: Ipv6Addr) -> Self {
+        let nat64 = Nat64 { prefix: PREFIX.get(), pool: pool.parse().unwrap() };
         let tables = nat64::Tables::create(nat64.pool, Map::of).unwrap();
         let settings =
             Settings { nat64: &nat64, device: (1, LINK as u8), secret: [0x1234_5678_9abc, 77 << 40] };
         let program = Program::load(ProgramKind::SchedCls, &translator(&settings, &tables)).unwrap();
         let mut scene = Scene { tables, program, pool: Ipv4Addr::UNSPECIFIED };
-        scene.pool = scene.address_of(host()).unwrap();
+        scene.pool = scene.address_of(host).unwrap();
         assert!(nat64.pool.contains(&scene.pool), "{}", scene.pool);
         scene
     }
@@ -294,19 +311,58 @@ fn headers_are_those_of_the_other_version_and_checksums_hold() {
     if !netns::available_to_tests() {
         return;
     }
-    let scene = Scene::new();
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(3_000));
-    let agrees = |packet: Packet| {
-        let out = scene.run(6, &packet.six(six(SERVER)));
-        let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv4: {refusal:?}")))?;
-        let expected = with_identification(packet.four(scene.pool, SERVER, false), &out);
-        prop_assert_eq!(same_sum(&out), same_sum(&expected), "to IPv4");
-        let out = scene.run(4, &packet.four(SERVER, scene.pool, false));
-        let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv6: {refusal:?}")))?;
-        prop_assert_eq!(same_sum(&out), same_sum(&packet.six_from(six(SERVER), host())), "to IPv6");
-        Ok(())
-    };
-    runner.run(&any_packet(), agrees).unwrap_or_else(|error| panic!("{error}"));
+    for prefix in prefixes() {
+        let scene = Scene::new();
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+        let agrees = |packet: Packet| {
+            let out = scene.run(6, &packet.six(six(SERVER)));
+            let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv4: {refusal:?}")))?;
+            let expected = with_identification(packet.four(scene.pool, SERVER, false), &out);
+            prop_assert_eq!(same_sum(&out), same_sum(&expected), "to IPv4");
+            let out = scene.run(4, &packet.four(SERVER, scene.pool, false));
+            let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv6: {refusal:?}")))?;
+            prop_assert_eq!(same_sum(&out), same_sum(&packet.six_from(six(SERVER), host())), "to IPv6");
+            Ok(())
+        };
+        runner.run(&any_packet(), agrees).unwrap_or_else(|error| panic!("{prefix}: {error}"));
+    }
+}
+
+/// RFC 6052 section 2.4, by the program itself.
+#[test]
+fn addresses_in_prefixes_of_all_lengths_are_those_of_the_rfc() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let server = Ipv4Addr::new(192, 0, 2, 33);
+    for (prefix, embedded) in [
+        ("2001:db8::/32", "2001:db8:c000:221::"),
+        ("2001:db8:100::/40", "2001:db8:1c0:2:21::"),
+        ("2001:db8:122::/48", "2001:db8:122:c000:2:2100::"),
+        ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:221::"),
+        ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:2100::"),
+        ("2001:db8:122:344::/96", "2001:db8:122:344::192.0.2.33"),
+        ("64:ff9b::/96", "64:ff9b::192.0.2.33"),
+    ] {
+        PREFIX.set(Prefix::new(prefix.parse().unwrap()).unwrap());
+        let embedded: Ipv6Addr = embedded.parse().unwrap();
+        let host = "3fff:1::5".parse().unwrap();
+        let scene = Scene::for_host("198.18.0.0/16", host);
+        let udp = || Packet { source: host, ..Packet::of(Upper::Udp(vec![1, 2, 3])) };
+        let out = scene.run(6, &udp().six(embedded)).expect("a packet of IPv4");
+        assert_eq!(out[16..20], server.octets(), "{prefix}");
+        let out = scene.run(4, &udp().four(server, scene.pool, false)).expect("a packet of IPv6");
+        assert_eq!(out[8..24], embedded.octets(), "{prefix}");
+        assert_eq!(out[24..40], host.octets(), "{prefix}");
+        // One bit elsewhere, and it is another address: in the prefix, in bits 64 to 71, behind the address.
+        let mask = PREFIX.get().layout().mask;
+        for bit in (0..128).map(|bit| 1 << bit).filter(|bit| mask & bit == 0) {
+            let other = Ipv6Addr::from_bits(embedded.to_bits() ^ bit);
+            assert_eq!(scene.run(6, &udp().six(other)), Err(Refusal::Destination), "{other}");
+        }
+        let inside = Ipv6Addr::from_bits(PREFIX.get().net().network().to_bits() | 5);
+        assert_eq!(scene.address_of(inside), Err(Refusal::Source), "{inside} is behind another translator");
+    }
 }
 
 /// 0 and 0xffff are the same sum: one is the place's value after a change, the other that of a fresh sum.
@@ -325,6 +381,12 @@ fn errors_and_what_they_quote_are_translated() {
     if !netns::available_to_tests() {
         return;
     }
+    for _ in prefixes() {
+        errors_are_translated();
+    }
+}
+
+fn errors_are_translated() {
     let scene = Scene::new();
     QUOTED.set((scene.pool, SERVER));
     let quoted = |from_host: bool, upper: Upper| {

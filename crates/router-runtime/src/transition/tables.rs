@@ -29,7 +29,7 @@ impl Tables {
             Tables::Tunnel(tables) => tables.end.set(&[0; 4], &transition::end_value(end, neighbor)),
             Tables::Clat(tables) => {
                 let both = end.and_then(|end| match (end.local, end.kind.plat()) {
-                    (IpAddr::V6(own), Some(plat)) => Some((own, plat.network())),
+                    (IpAddr::V6(own), Some(plat)) => Some((own, plat)),
                     _ => None,
                 });
                 tables.hosts.set(&[0; 4], &nat64::clat_end(both, neighbor))

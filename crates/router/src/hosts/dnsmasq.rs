@@ -5,12 +5,13 @@
 
 use std::fmt::{self, Write as _};
 use std::iter::once;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 
 use ipnet::Ipv6Net;
 
 use super::settings::{Dhcp, Resolver};
 use crate::dhcp6;
+use crate::nat64::IPV4_ONLY;
 use crate::site::{Network, Site};
 
 /// Names that mean something special to hosts, which nobody gets by telling that it is called so (`wpad` decides about
@@ -20,11 +21,7 @@ const NOT_FOR_HOSTS: [&str; 4] = [GATEWAY, "isatap", "localhost", "wpad"];
 pub const GATEWAY: &str = "gateway";
 /// Domains that are nowhere else (RFC 8375, and what ICANN has set aside): questions about them do not go out.
 const NOWHERE_ELSE: [&str; 2] = ["internal", "home.arpa"];
-/// A name that has these addresses of IPv4 alone: who is told addresses of IPv6 for it knows the prefix of NAT64 (RFC 7050),
-/// and who resolves names for others answers for it without asking (RFC 8880 section 7.1).
-const IPV4_ONLY: (&str, [Ipv4Addr; 2]) =
-    ("ipv4only.arpa", [Ipv4Addr::new(192, 0, 0, 170), Ipv4Addr::new(192, 0, 0, 171)]);
-/// How long that holds, in seconds.
+/// How long the prefix of NAT64 holds that the name for it tells, in seconds.
 const IPV4_ONLY_TTL: u32 = 600;
 
 /// The configuration for a network. `others`: the networks whose names its hosts may ask for. `index`: the kernel's number of
@@ -120,17 +117,15 @@ fn is_of_dhcp(network: &Network, name: &str) -> bool {
     network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts).any(|host| host.name.eq_ignore_ascii_case(name))
 }
 
-/// The prefix of NAT64 for those who ask for it by name: the network's own, or the gateway's. One that is no /96 has
-/// addresses in other places, and is left to whom it belongs.
+/// The prefix of NAT64 for those who ask for it by name (RFC 7050, RFC 8880): the network's own, or the gateway's.
 fn write_nat64(text: &mut String, site: &Site, network: &Network) -> fmt::Result {
     let own = network.advertise.as_ref().and_then(|advertise| advertise.nat64);
     let translated = site.nat64.as_ref().map(|nat64| nat64.prefix);
-    let Some(prefix) = own.or(translated).filter(|prefix| prefix.prefix_len() == 96) else { return Ok(()) };
+    let Some(prefix) = own.or(translated) else { return Ok(()) };
     let (name, addresses) = IPV4_ONLY;
     writeln!(text, "local=/{name}/")?;
     for address in addresses {
-        let embedded = Ipv6Addr::from(prefix.network().to_bits() | u128::from(address.to_bits()));
-        writeln!(text, "host-record={name},{address},{embedded},{IPV4_ONLY_TTL}")?;
+        writeln!(text, "host-record={name},{address},{},{IPV4_ONLY_TTL}", prefix.embed(address))?;
     }
     Ok(())
 }
@@ -394,13 +389,17 @@ mod tests {
         let mut site = site();
         assert!(!told(&site, 0, None).contains("ipv4only"));
         let pool = "198.18.0.0/16".parse().unwrap();
-        site.nat64 = Some(crate::nat64::Nat64 { prefix: crate::nat64::WELL_KNOWN, pool });
+        site.nat64 = Some(crate::nat64::Nat64 { prefix: crate::nat64::Prefix::WELL_KNOWN, pool });
         let told = told(&site, 0, None);
         for expected in
             ["local=/ipv4only.arpa/\n", "host-record=ipv4only.arpa,192.0.0.170,64:ff9b::c000:aa,600\n"]
         {
             assert!(told.contains(expected), "{expected}{told}");
         }
+        let prefix = crate::nat64::Prefix::new("2001:db8:122:344::/64".parse().unwrap()).unwrap();
+        site.nat64 = Some(crate::nat64::Nat64 { prefix, pool });
+        let told = super::tests::told(&site, 0, None);
+        assert!(told.contains(",192.0.0.170,2001:db8:122:344:c0:0:aa00:0,600\n"), "{told}");
     }
 
     #[test]

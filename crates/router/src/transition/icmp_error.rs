@@ -156,7 +156,7 @@ impl Endpoint {
             }
             // The program translates the error itself. What is narrow behind the provider's translator is so for one destination.
             Kind::Clat { plat: Some(plat) }
-                if plat.contains(&address(24)) && !plat.contains(&packet.source()) =>
+                if plat.net().contains(&address(24)) && !plat.net().contains(&packet.source()) =>
             {
                 return Some(ErrorReport { path_mtu: cause.path_mtu(address(24).into()), answer: None });
             }

@@ -40,6 +40,8 @@ pub use icmp_error::ErrorReport;
 pub use path_mtu::PathMtu;
 pub use provider::{Provider, clat_address};
 
+use crate::nat64::Prefix;
+
 /// The least MTU of a link with IPv6 (RFC 8200 section 5).
 pub const LEAST_MTU: u32 = 1_280;
 
@@ -75,8 +77,8 @@ pub enum Kind {
     },
     /// IPv4 as IPv6, to a translator of the provider (464XLAT, RFC 6877).
     Clat {
-        /// Where that translator finds IPv4 addresses, a /96; without one, what the provider tells.
-        plat: Option<Ipv6Net>,
+        /// Where that translator finds IPv4 addresses; without one, what the provider tells.
+        plat: Option<Prefix>,
     },
 }
 
@@ -136,13 +138,13 @@ impl Kind {
         match self {
             Kind::SixInFour { .. } | Kind::FourInSix { .. } => self.remote(),
             Kind::Automatic(_) => None,
-            Kind::Clat { plat } => plat.map(|plat| IpAddr::V6(plat.network())),
+            Kind::Clat { plat } => plat.map(|plat| IpAddr::V6(plat.net().network())),
         }
     }
 
     /// Where a CLAT's other end finds IPv4 addresses.
     #[must_use]
-    pub fn plat(&self) -> Option<Ipv6Net> {
+    pub fn plat(&self) -> Option<Prefix> {
         match self {
             Kind::Clat { plat } => *plat,
             _ => None,

@@ -5,14 +5,18 @@ use std::net::{IpAddr, Ipv6Addr};
 use ipnet::Ipv6Net;
 
 use super::{Kind, Tunnel};
+use crate::nat64::Prefix;
 
 /// What is known of the provider below a tunnel; all of it may change at any time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Provider {
     /// The address of its AFTR (RFC 6334).
     pub aftr: Option<Ipv6Addr>,
-    /// The prefix of its translator (PREF64, RFC 8781), a /96.
-    pub plat: Option<Ipv6Net>,
+    /// The prefix of its translator, as its routers advertise it (PREF64, RFC 8781), or else by name (RFC 7050): the one goes
+    /// before the other (RFC 8781 section 5.1).
+    pub plat: Option<Prefix>,
+    /// Whether that is by name.
+    pub plat_by_name: bool,
     /// The address that this end has for a CLAT.
     pub clat: Option<Ipv6Addr>,
 }
@@ -71,7 +75,8 @@ mod tests {
     #[test]
     fn what_is_configured_goes_before_what_the_provider_tells() {
         let provider = Provider {
-            plat: Some(net("64:ff9b::/96")),
+            plat: Some(Prefix::WELL_KNOWN),
+            plat_by_name: false,
             clat: Some(Ipv6Addr::LOCALHOST),
             aftr: Some(Ipv6Addr::LOCALHOST),
         };
@@ -84,7 +89,7 @@ mod tests {
         };
         let told = tunnel(None).with(&provider);
         assert_eq!((told.kind.plat(), told.local), (provider.plat, Some(Ipv6Addr::LOCALHOST.into())));
-        let own = Some(net("2001:db8:64::/96"));
+        let own = Prefix::new(net("2001:db8:64::/48")).ok();
         assert_eq!(tunnel(own).with(&provider).kind.plat(), own);
         let dslite = Tunnel { kind: Kind::FourInSix { remote: None }, ..tunnel(None) };
         assert_eq!(dslite.with(&provider).kind.remote(), Some(Ipv6Addr::LOCALHOST.into()));

@@ -223,6 +223,37 @@ fn a_rule_about_servers_of_ipv4_holds_for_hosts_of_ipv6() {
     assert!(scene.answers("host", SERVER));
 }
 
+/// RFC 6052 section 2.2: 192.0.2.1 in prefixes of all lengths, one after the other in the same gateway.
+#[test]
+fn prefixes_of_all_lengths_lead_to_servers_and_rules_hold_in_them() {
+    let Some(mut scene) = TransitionScene::new(ADDRESSES) else { return };
+    scene.run("host", &["sysctl", "-w", "net.ipv6.conf.eth0.accept_ra_rt_info_max_plen=96"]);
+    scene.start("gw", &example());
+    wait_for("an address of our prefix", || scene.address("host", OURS));
+    let rule = "[[firewall.rule]]\nto = \"wan\"\ndestination = \"192.0.2.0/24\"\naction = \"drop\"\n";
+    for (prefix, server, beside) in [
+        ("2001:db8::/32", "2001:db8:c000:201::", "2001:db8:c000:201::1"),
+        ("2001:db8:100::/40", "2001:db8:1c0:2:1::", "2001:db8:1c0:2:8000::"),
+        ("2001:db8:122::/48", "2001:db8:122:c000:2:100::", "2001:db8:122:c000:2:180::"),
+        ("2001:db8:122:300::/56", "2001:db8:122:3c0:0:201::", "2001:db8:122:3c0:0:201:8000:0"),
+        ("2001:db8:122:344::/64", "2001:db8:122:344:c0:2:100:0", "2001:db8:122:344:c0:2:100:1"),
+        ("2001:db8:122:344::/96", "2001:db8:122:344::c000:201", "2001:db8:122:344:0:1:c000:201"),
+    ] {
+        let with_prefix = example().replace("[nat64]", &format!("[nat64]\nprefix = \"{prefix}\""));
+        scene.reload("gw", &with_prefix);
+        wait_until(prefix, || scene.answers("host", server));
+        let tcp = measured_at(&scene, server, &[]);
+        assert!(tcp["end"]["sum_received"]["bytes"].as_u64() > Some(1_000_000), "{prefix}: {tcp}");
+        assert!(!scene.answers("host", beside), "{beside} is none of {prefix}");
+        scene.reload_with_rules("gw", &with_prefix, rule);
+        assert!(!scene.answers("host", server), "{prefix}: {}", scene.kernel("gw"));
+        let routes = scene.run("gw", &["ip", "-6", "route", "show", prefix]);
+        assert!(routes.contains("dev nat64"), "{routes}");
+    }
+    scene.stop("gw");
+    assert!(!scene.kernel("gw").contains("2001:db8:"), "{}", scene.kernel("gw"));
+}
+
 #[test]
 fn a_connection_outlives_reloads_and_a_killed_gateway() {
     let Some(mut scene) = with_translator() else { return };

@@ -7,7 +7,7 @@ use super::*;
 
 fn scene() -> Scene {
     let tables = nat64::Tables::of_clat(Map::of).unwrap();
-    tables.hosts.set(&[0; 4], &clat_end(Some((host(), WELL_KNOWN.network())), None)).unwrap();
+    tables.hosts.set(&[0; 4], &clat_end(Some((host(), PREFIX.get())), None)).unwrap();
     let link = (1, LINK as u8);
     let code = clat(&Clat { device: link, over: link }, &tables);
     Scene { tables, program: Program::load(ProgramKind::SchedCls, &code).unwrap(), pool: CLAT_IPV4 }
@@ -18,19 +18,40 @@ fn a_clat_makes_of_packets_what_the_other_end_makes_packets_of() {
     if !netns::available_to_tests() {
         return;
     }
+    for prefix in prefixes() {
+        let scene = scene();
+        let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(400));
+        let agrees = |packet: Packet| {
+            let out = scene.run(4, &packet.four(CLAT_IPV4, SERVER, false));
+            let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv6: {refusal:?}")))?;
+            prop_assert_eq!(same_sum(&out), same_sum(&packet.six_from(host(), six(SERVER))), "to IPv6");
+            let out = scene.run(6, &packet.six_from(six(SERVER), host()));
+            let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv4: {refusal:?}")))?;
+            let expected = with_identification(packet.four(SERVER, CLAT_IPV4, false), &out);
+            prop_assert_eq!(same_sum(&out), same_sum(&expected), "to IPv4");
+            Ok(())
+        };
+        runner.run(&any_packet(), agrees).unwrap_or_else(|error| panic!("{prefix}: {error}"));
+    }
+}
+
+/// The prefix is another while the program runs, and of another length: it is not made anew for that.
+#[test]
+fn the_prefix_changes_below_the_program() {
+    if !netns::available_to_tests() {
+        return;
+    }
     let scene = scene();
-    let mut runner = proptest::test_runner::TestRunner::new(ProptestConfig::with_cases(3_000));
-    let agrees = |packet: Packet| {
-        let out = scene.run(4, &packet.four(CLAT_IPV4, SERVER, false));
-        let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv6: {refusal:?}")))?;
-        prop_assert_eq!(same_sum(&out), same_sum(&packet.six_from(host(), six(SERVER))), "to IPv6");
-        let out = scene.run(6, &packet.six_from(six(SERVER), host()));
-        let out = out.map_err(|refusal| TestCaseError::fail(format!("to IPv4: {refusal:?}")))?;
-        let expected = with_identification(packet.four(SERVER, CLAT_IPV4, false), &out);
-        prop_assert_eq!(same_sum(&out), same_sum(&expected), "to IPv4");
-        Ok(())
-    };
-    runner.run(&any_packet(), agrees).unwrap_or_else(|error| panic!("{error}"));
+    let udp = || Packet::of(Upper::Udp(vec![1, 2, 3]));
+    for prefix in prefixes() {
+        scene.tables.hosts.set(&[0; 4], &clat_end(Some((host(), prefix)), None)).unwrap();
+        let out = scene.run(4, &udp().four(CLAT_IPV4, SERVER, false)).expect("a packet of IPv6");
+        assert_eq!(out[24..40], prefix.embed(SERVER).octets(), "{prefix}");
+        let out = scene.run(6, &udp().six_from(prefix.embed(SERVER), host())).expect("a packet of IPv4");
+        assert_eq!(out[12..16], SERVER.octets(), "{prefix}");
+        let beside = Ipv6Addr::from_bits(prefix.embed(SERVER).to_bits() ^ (1 << 56));
+        assert_eq!(scene.run(6, &udp().six_from(beside, host())), Err(Refusal::Source), "{prefix}");
+    }
 }
 
 #[test]
@@ -38,6 +59,12 @@ fn errors_come_from_routers_of_both_versions_and_go_to_servers() {
     if !netns::available_to_tests() {
         return;
     }
+    for _ in prefixes() {
+        errors_come_from_routers();
+    }
+}
+
+fn errors_come_from_routers() {
     let scene = scene();
     QUOTED.set((CLAT_IPV4, SERVER));
     let error = |from_host, of_six, four| {

@@ -4,15 +4,18 @@
 //! itself, and headers are translated one for one; then the kernel translates that address, with its ports, to the uplink's
 //! own, as it does for any other host with a private address. State, timeouts and the firewall are those of IPv4.
 
-use std::net::{Ipv4Addr, Ipv6Addr};
+mod named;
+mod prefix;
 
-use ipnet::{Ipv4Net, Ipv6Net};
+use std::net::Ipv4Addr;
+
+use ipnet::Ipv4Net;
+
+pub use named::{IPV4_ONLY, prefixes};
+pub use prefix::{LENGTHS, Layout, NoPrefix, Prefix};
 
 /// The translator's device.
 pub const DEVICE: &str = "nat64";
-
-/// The prefix that needs no agreement (RFC 6052 section 2.1).
-pub const WELL_KNOWN: Ipv6Net = Ipv6Net::new_assert(Ipv6Addr::new(0x64, 0xff9b, 0, 0, 0, 0, 0, 0), 96);
 
 /// The longest prefix of a pool: there are some sets of eight hosts in it.
 pub const LONGEST_POOL: u8 = 26;
@@ -22,19 +25,10 @@ pub const SHORTEST_POOL: u8 = 12;
 /// A translator, as the configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nat64 {
-    /// IPv4 addresses are the last 32 bits of those in it: a /96.
-    pub prefix: Ipv6Net,
+    /// Where hosts find IPv4 addresses.
+    pub prefix: Prefix,
     /// Private addresses for the hosts of IPv6, seen nowhere but in this machine.
     pub pool: Ipv4Net,
-}
-
-impl Nat64 {
-    /// How an IPv4 address, or all of a network, is seen by hosts of IPv6 (RFC 6052 section 2.2).
-    #[must_use]
-    pub fn embedded(&self, net: Ipv4Net) -> Ipv6Net {
-        let address = self.prefix.network().to_bits() | u128::from(net.network().to_bits());
-        Ipv6Net::new_assert(address.into(), 96 + net.prefix_len())
-    }
 }
 
 /// Why a packet is not translated.
@@ -118,11 +112,5 @@ mod tests {
         for (number, refusal) in Refusal::ALL.into_iter().enumerate() {
             assert_eq!(refusal as usize, number);
         }
-    }
-
-    #[test]
-    fn a_network_is_the_end_of_the_prefix() {
-        let nat64 = Nat64 { prefix: WELL_KNOWN, pool: net(198, 18, 16) };
-        assert_eq!(nat64.embedded(net(10, 0, 8)).to_string(), "64:ff9b::a00:0/104");
     }
 }
