@@ -26,9 +26,10 @@ section! {
         /// deprecated (RFC 7526), and anyone may answer at their address. Without a relay, 6to4 reaches only other 6to4
         /// sites, and hosts are told so by a route (RFC 4191).
         relay: String = Otherwise("required for 6rd; none for 6to4");
-        /// 6rd: the provider's prefix (DHCP option 212, `6rdPrefix`). 464xlat: where the provider's translator finds IPv4, a
-        /// /96; without it, what the routers at `over` advertise (PREF64, RFC 8781), as long as they do.
-        prefix: String = Otherwise("required for 6rd; advertised for 464xlat");
+        /// 6rd: the provider's prefix (DHCP option 212, `6rdPrefix`). 464xlat: where the provider's translator finds IPv4;
+        /// without it, what the routers at `over` advertise (PREF64, RFC 8781), or else what the DNS servers of that uplink
+        /// say (RFC 7050).
+        prefix: String = Otherwise("required for 6rd; found for 464xlat");
         /// 6rd: how many leading bits of the IPv4 address are left out of the prefix (DHCP option 212, `IPv4MaskLen`).
         ipv4_mask: i64 = Default("0");
         /// This end's outer address. `"auto"`: the first address of `over` that the kind can use, then the next one

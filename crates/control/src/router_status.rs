@@ -204,6 +204,9 @@ pub struct Tunnel {
     /// Where the provider's translator finds IPv4; of 464xlat alone.
     #[serde(default)]
     pub plat_prefix: Option<Ipv6Net>,
+    /// Who has told that: `configuration`, `routers` (RFC 8781), `names` (RFC 7050).
+    #[serde(default)]
+    pub plat_from: Option<String>,
     /// The largest inner packet.
     pub mtu: u32,
     /// Packets that were decapsulated, or translated.

@@ -6,5 +6,5 @@
 mod lookup;
 pub mod message;
 
-pub use lookup::{LookupError, lookup, lookup_at};
-pub use message::{Found, Kind};
+pub use lookup::{LookupError, lookup, lookup_at, lookup_by};
+pub use message::{Found, Kind, Records};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::message::{Answer, Found, Kind, answer, question};
+use crate::message::{Answer, Found, Kind, Records, answer, question};
 
 /// Where a machine's servers are written down (resolv.conf(5)).
 const FILE: &str = "/etc/resolv.conf";
@@ -17,6 +17,10 @@ const ROUNDS: usize = 2;
 const PATIENCE: Duration = Duration::from_millis(1_100);
 /// Of an answer; none without EDNS is longer (RFC 1035 section 4.2.1).
 const LONGEST: usize = 512;
+/// Records that are looked at, where not all of them count.
+const RECORDS: usize = 4;
+/// Datagrams that fit no question, after which it is asked anew, with another number and port: who guesses these has few tries.
+const JUNK: usize = 16;
 
 /// Why a name tells nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -55,11 +59,29 @@ pub fn lookup(name: &str, kind: Kind) -> Result<Vec<Found>, LookupError> {
 /// # Errors
 /// If none of them has an answer, or that is that there is nothing.
 pub fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<Found>, LookupError> {
+    let mut found = lookup_by(name, kind, servers, any_port)?.found;
+    found.truncate(RECORDS);
+    Ok(found)
+}
+
+/// Asks these servers, one after the other, three at the most, each from a socket that is `open`ed for it, bound to a port that
+/// the kernel draws. All records count.
+///
+/// # Errors
+/// If none of them has an answer, or that is that there is nothing.
+pub fn lookup_by(
+    name: &str,
+    kind: Kind,
+    servers: &[SocketAddr],
+    open: impl Fn(SocketAddr) -> io::Result<UdpSocket>,
+) -> Result<Records, LookupError> {
     let mut failed = None;
     for server in std::iter::repeat_n(&servers[..servers.len().min(SERVERS)], ROUNDS).flatten() {
-        match ask(name, kind, *server) {
-            Ok(Some(Answer::Found(found))) if found.is_empty() => return Err(LookupError::NoRecord(kind)),
-            Ok(Some(Answer::Found(found))) => return Ok(found),
+        match open(*server).and_then(|socket| ask(name, kind, &socket, *server)) {
+            Ok(Some(Answer::Found(records))) if records.found.is_empty() => {
+                return Err(LookupError::NoRecord(kind));
+            }
+            Ok(Some(Answer::Found(records))) => return Ok(records),
             Ok(Some(Answer::TooLong)) => return Err(LookupError::TooLong),
             Ok(Some(Answer::NoSuchName)) => return Err(LookupError::NoSuchName),
             Ok(Some(Answer::Failed(code))) => failed = Some(LookupError::Failed(code)),
@@ -72,20 +94,24 @@ pub fn lookup_at(name: &str, kind: Kind, servers: &[SocketAddr]) -> Result<Vec<F
     Err(failed.unwrap_or_else(|| LookupError::NoAnswer("there is none".to_owned())))
 }
 
+/// A socket for a server, wherever the kernel sends what is for it.
+fn any_port(server: SocketAddr) -> io::Result<UdpSocket> {
+    let any: IpAddr = if server.is_ipv6() { [0u16; 8].into() } else { [0u8; 4].into() };
+    UdpSocket::bind((any, 0))
+}
+
 /// Asks one server. None if that is no name.
-fn ask(name: &str, kind: Kind, server: SocketAddr) -> io::Result<Option<Answer>> {
+fn ask(name: &str, kind: Kind, socket: &UdpSocket, server: SocketAddr) -> io::Result<Option<Answer>> {
     let mut id = [0; 2];
     getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
     let id = u16::from_be_bytes(id);
     let Some(question) = question(id, name, kind) else { return Ok(None) };
-    let any: IpAddr = if server.is_ipv6() { [0u16; 8].into() } else { [0u8; 4].into() };
-    // A port that the kernel draws, and only what this server sends.
-    let socket = UdpSocket::bind((any, 0))?;
+    // Only what this server sends comes to the port.
     socket.connect(server)?;
     socket.send(&question)?;
     let end = Instant::now() + PATIENCE;
     let mut buffer = [0; LONGEST];
-    loop {
+    for _ in 0..=JUNK {
         let left = end.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -103,6 +129,7 @@ fn ask(name: &str, kind: Kind, server: SocketAddr) -> io::Result<Option<Answer>>
             Err(error) => return Err(error),
         }
     }
+    Err(io::Error::other("what comes from there fits no question"))
 }
 
 /// The servers in a file; the machine itself, where it names none (resolv.conf(5)).
@@ -127,6 +154,7 @@ fn address(text: &str) -> Option<SocketAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv6Addr;
     use std::thread;
 
     use super::*;
@@ -172,6 +200,39 @@ mod tests {
         assert_eq!(lookup_at("b..example", Kind::Aaaa, &[good]), Err(LookupError::NoName));
         let nothing = server(|question| vec![reply(question, &[])]);
         assert_eq!(ask(&[nothing]), Err(LookupError::NoRecord(Kind::Aaaa)));
+    }
+
+    /// Who guesses the number of a question has few tries for each, and the right one behind them is not heard.
+    #[test]
+    fn a_flood_of_guesses_ends_a_question() {
+        let found = vec![Found::Address("2001:db8:bad::1".parse().unwrap())];
+        let flooding = {
+            let found = found.clone();
+            server(move |question| {
+                let guess = |number: u16| {
+                    let mut guess = reply(question, &found);
+                    for (byte, wrong) in guess.iter_mut().zip(number.to_be_bytes()) {
+                        *byte ^= wrong;
+                    }
+                    guess
+                };
+                (1..100).map(guess).chain([reply(question, &found)]).collect()
+            })
+        };
+        let asked = lookup_at("b.example", Kind::Aaaa, &[flooding]);
+        assert!(matches!(asked, Err(LookupError::NoAnswer(_))), "{asked:?}");
+    }
+
+    #[test]
+    fn a_server_that_says_much_is_heard_for_a_little_unless_all_counts() {
+        let many: Vec<_> = (0..8).map(|number| Found::Address(Ipv6Addr::from_bits(number))).collect();
+        let talking = {
+            let many = many.clone();
+            server(move |question| vec![reply(question, &many)])
+        };
+        assert_eq!(lookup_at("b.example", Kind::Aaaa, &[talking]), Ok(many[..RECORDS].to_vec()));
+        let all = lookup_by("b.example", Kind::Aaaa, &[talking], any_port).map(|records| records.found);
+        assert_eq!(all, Ok(many));
     }
 
     #[test]

@@ -14,7 +14,7 @@
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
 //! | [`nft`] | the table that keeps a hopping prefix dark |
 //! | [`outside`], [`inside`] | the table that keeps what is behind a tunnel off other interfaces: moving-target, IPsec |
-//! | [`port`] | whether another program listens at a port |
+//! | [`port`] | whether another program listens at a port, and one of a single interface |
 //! | [`packet`] | whole frames, received from and sent to an interface |
 //! | [`icmp_tap`] | ICMP messages as they come in by an interface, before any firewall |
 //! | [`neighbor`] | answers neighbor solicitations for active endpoints of an on-link prefix |

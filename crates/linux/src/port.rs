@@ -1,4 +1,4 @@
-//! Ports that a program is to listen at: whether another one does.
+//! Ports: whether another program listens at one, and one through which packets cross one interface alone.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddrV4, TcpListener, UdpSocket};
 use std::os::fd::AsRawFd as _;
@@ -28,6 +28,18 @@ pub fn is_taken_at(interface: &str, port: u16) -> bool {
     try_it() == Err(Errno::EADDRINUSE)
 }
 
+/// A socket for UDP whose packets leave and come in by this interface alone, at a port that the kernel draws. `address`: where
+/// it sends from, which may be that of another interface; an unspecified one is chosen for each destination.
+///
+/// # Errors
+/// What the kernel says: there is no such interface, or no such address.
+pub fn udp_by(interface: &str, address: IpAddr) -> std::io::Result<UdpSocket> {
+    // A socket of an interface could be bound to addresses of that one only.
+    let own = UdpSocket::bind((address, 0))?;
+    setsockopt(&own, BindToDevice, &interface.into())?;
+    Ok(own)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +58,17 @@ mod tests {
         assert!(is_taken_at("lo", port) && is_taken(here, port));
         drop(everywhere);
         assert!(!is_taken_at("lo", port));
+    }
+
+    #[test]
+    fn an_interface_that_is_not_there_has_no_socket_and_another_ones_address_is_no_matter() {
+        let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        assert!(udp_by("no-such-link", here).is_err());
+        // Where one needs no privilege for it.
+        if let Ok(own) = udp_by("lo", here) {
+            let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+            own.send_to(b"here", other.local_addr().unwrap()).unwrap();
+            assert_eq!(other.recv(&mut [0; 9]).unwrap(), 4);
+        }
     }
 }

@@ -9,7 +9,6 @@
 //! - A configuration is applied as a whole or not at all. Later, what cannot be done is told, and tried again.
 //! - Nothing is touched that somebody else has set up.
 
-mod aftr;
 mod answers;
 mod autorate;
 mod beside;
@@ -20,6 +19,8 @@ mod flows;
 mod handle;
 mod kernel;
 mod link;
+mod lookups;
+mod named;
 mod nat;
 mod nat64;
 mod needs;

@@ -4,6 +4,8 @@ mod calls;
 mod configuration;
 mod devices;
 
+use std::collections::BTreeSet;
+use std::net::Ipv6Addr;
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, Sender};
 use std::time::{Duration, Instant};
@@ -13,6 +15,7 @@ use linux::event::{Events, Interest, Poller, Waker};
 use linux::netlink::{Change, Link, Monitor, Netlink};
 use linux::process::{self, Capability};
 use router::delegated_prefix;
+use router::nat64::{IPV4_ONLY, Prefix};
 use router::plan::{Plan, plan};
 use router::site::Site;
 use router::transition::Kind;
@@ -21,7 +24,6 @@ use tracing::warn;
 use config::RouterConfig;
 use control::Call;
 
-use crate::aftr::Aftrs;
 use crate::autorate::Lines;
 use crate::beside::dnsmasq::{Dnsmasqs, Surroundings};
 use crate::beside::stubby::Stubby;
@@ -29,11 +31,12 @@ use crate::dhcp6::Dhcp6;
 use crate::error::Error;
 use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
+use crate::lookups::Lookups;
 use crate::needs::check;
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile};
-use crate::{nat, nat64, network, transition, uplink};
+use crate::{named, nat, nat64, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
 const LOOK: Duration = Duration::from_secs(10);
@@ -61,7 +64,9 @@ pub(super) struct Router {
     /// Those of the uplinks that are tunnels.
     pub(super) tunnels: Vec<transition::Interface>,
     /// The other ends of those that providers name.
-    aftrs: Aftrs,
+    aftrs: Lookups<Ipv6Addr>,
+    /// The prefixes of translators that no router advertises (RFC 7050).
+    translators: Lookups<Prefix>,
     /// Between IPv6 and IPv4.
     pub(super) translator: Option<nat64::Interface>,
     pub(super) networks: Vec<network::Interface>,
@@ -139,7 +144,8 @@ impl Router {
             links,
             uplinks: Vec::new(),
             tunnels: Vec::new(),
-            aftrs: Aftrs::new(waker),
+            aftrs: Lookups::new("AFTR", named::aftr, waker),
+            translators: Lookups::new("prefix behind", named::translator, waker),
             translator: None,
             networks: Vec::new(),
             retired: Retired::default(),
@@ -191,7 +197,8 @@ impl Router {
             let interfaces =
                 interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::deadline));
             let interfaces = interfaces.chain(self.port_mapping.deadline()).chain(self.dhcp6.deadline());
-            let interfaces = interfaces.chain(self.lines.deadline()).chain(self.aftrs.deadline());
+            let lookups = self.aftrs.deadline().into_iter().chain(self.translators.deadline());
+            let interfaces = interfaces.chain(self.lines.deadline()).chain(lookups);
             let deadline = interfaces.chain([self.next_look]).min().unwrap_or(now + LOOK);
             self.poller.wait(&mut events, Some(deadline.saturating_duration_since(now)))?;
             let now = Instant::now();
@@ -216,8 +223,9 @@ impl Router {
                 interface.handle_timeout(&mut self.kernel.netlink, now);
             }
             self.changed |= self.dhcp6.deadline().is_some_and(|over| now >= over);
-            self.changed |= self.aftrs.take_answers(now);
-            self.changed |= self.aftrs.deadline().is_some_and(|due| now >= due);
+            self.changed |= self.aftrs.take_answers(now) | self.translators.take_answers(now);
+            let lookups = [self.aftrs.deadline(), self.translators.deadline()];
+            self.changed |= lookups.into_iter().flatten().any(|due| now >= due);
             let mut looks = false;
             if self.changed || now >= self.next_look {
                 looks = now >= self.next_look;
@@ -360,8 +368,11 @@ impl Router {
         let interfaces = self.uplinks.iter().flat_map(|interface| interface.problems(now));
         let interfaces = interfaces.chain(self.networks.iter().flat_map(|interface| interface.problems(now)));
         let interfaces = interfaces.chain(self.tunnels.iter().filter_map(transition::Interface::problem));
-        let interfaces =
-            interfaces.chain(self.uplinks.iter().filter_map(|below| self.aftrs.problem(&below.uplink.name)));
+        let lookups = self.uplinks.iter().flat_map(|below| {
+            let name = &below.uplink.name;
+            [self.aftrs.problem(name), self.translators.problem(name)].into_iter().flatten()
+        });
+        let interfaces = interfaces.chain(lookups);
         let problems: Vec<_> = problems
             .into_iter()
             .chain(self.plan.problems.iter().map(ToString::to_string))
@@ -440,12 +451,25 @@ impl Router {
     fn follow_providers(&mut self, now: Instant) {
         let secret = random::secret(&self.uuid);
         let mut changed = false;
+        let (mut with_aftr, mut with_translator) = (BTreeSet::new(), BTreeSet::new());
         for tunnel in &mut self.tunnels {
             let below = self.uplinks.iter().find(|below| below.uplink.interface == tunnel.tunnel.over);
             let mut provider = below.map(|below| below.provider(secret, now)).unwrap_or_default();
-            if let (Kind::FourInSix { remote: None }, Some(below)) = (&tunnel.tunnel.kind, below) {
-                let (uplink, name) = (&below.uplink.name, below.state.aftr_name());
-                provider.aftr = self.aftrs.address(uplink, name, || below.name_servers(), now);
+            match (&tunnel.tunnel.kind, below) {
+                (Kind::FourInSix { remote: None }, Some(below)) => {
+                    if let Some(name) = below.state.aftr_name() {
+                        let uplink = &below.uplink.name;
+                        provider.aftr = self.aftrs.value(uplink, below.question(name), now);
+                        with_aftr.insert(uplink.as_str());
+                    }
+                }
+                (Kind::Clat { plat: None }, Some(below)) if provider.plat.is_none() => {
+                    let uplink = &below.uplink.name;
+                    provider.plat = self.translators.value(uplink, below.question(IPV4_ONLY.0), now);
+                    provider.plat_by_name = provider.plat.is_some();
+                    with_translator.insert(uplink.as_str());
+                }
+                _ => {}
             }
             if tunnel.set_provider(provider) {
                 match self.kernel.follow(tunnel, &self.links, &self.poller) {
@@ -454,6 +478,8 @@ impl Router {
                 }
             }
         }
+        self.aftrs.retain(|uplink| with_aftr.contains(uplink));
+        self.translators.retain(|uplink| with_translator.contains(uplink));
         if changed {
             self.set_links(now);
         }

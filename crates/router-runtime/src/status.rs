@@ -107,6 +107,7 @@ fn tunnel(interface: &transition::Interface) -> Tunnel {
         local: interface.end.as_ref().map(|end| end.local),
         remote: interface.end.as_ref().map_or(&interface.tunnel.kind, |end| &end.kind).remote(),
         plat_prefix: interface.end.as_ref().and_then(|end| end.kind.plat()).map(TranslatorPrefix::net),
+        plat_from: interface.plat_from().map(str::to_owned),
         mtu: interface.mtu,
         rx_packets,
         rx_bytes,

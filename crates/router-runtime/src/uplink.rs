@@ -1,6 +1,6 @@
 //! An uplink at its interface: the sockets for router advertisements, prefix delegation, and probes.
 
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, SocketAddrV6, UdpSocket};
 use std::os::fd::AsFd as _;
 use std::time::{Duration, Instant};
 
@@ -21,6 +21,7 @@ use wire::ethernet::{self, MacAddress};
 use wire::ndp::RouterSolicitation;
 
 use super::link::{BATCH, FRAME, advertisement, link_local};
+use super::lookups::Question;
 use super::random::Uuid;
 use super::random::random;
 
@@ -139,11 +140,17 @@ impl Interface {
         }
     }
 
-    /// The DNS servers of its provider, as sockets reach them.
-    pub(super) fn name_servers(&self) -> Vec<SocketAddr> {
+    /// A question about a name for the DNS servers of its provider.
+    pub(super) fn question(&self, name: &str) -> Question {
         let scope = self.open.as_ref().map_or(0, |open| open.index);
         let at = |server| SocketAddrV6::new(server, 53, 0, scope).into();
-        self.state.dns_servers().into_iter().map(at).collect()
+        Question {
+            name: name.to_owned(),
+            servers: self.state.dns_servers().into_iter().map(at).collect(),
+            interface: self.uplink.interface.clone(),
+            source: self.inner,
+            link_up: self.state.link_up(),
+        }
     }
 
     pub(super) fn probing(&self) -> Probing {

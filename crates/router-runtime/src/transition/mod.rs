@@ -160,6 +160,16 @@ impl Interface {
         std::mem::replace(&mut self.provider, provider) != provider
     }
 
+    /// Who has told the prefix of the provider's translator, of a CLAT that has an end.
+    pub(super) fn plat_from(&self) -> Option<&'static str> {
+        self.end.as_ref()?.kind.plat()?;
+        Some(match (self.tunnel.kind.plat(), self.provider.plat_by_name) {
+            (Some(_), _) => "configuration",
+            (None, false) => "routers",
+            (None, true) => "names",
+        })
+    }
+
     /// The address that a CLAT has at the interface below. Nothing that begins here comes from it.
     pub(super) fn own_address(&self) -> Option<plan::Address> {
         let (Kind::Clat { .. }, Some(end)) = (&self.tunnel.kind, &self.end) else { return None };
@@ -328,7 +338,8 @@ impl Interface {
         let Tunnel { kind, over, .. } = self.tunnel.with(&self.provider);
         if matches!(kind, Kind::Clat { plat: None }) {
             return format!(
-                "no router at {over} names a prefix of 96 bits for NAT64 (RFC 8781): write the provider's as `prefix`"
+                "no router at {over} names a prefix for NAT64 (RFC 8781), nor do its name servers (RFC 7050): write the \
+                 provider's as `prefix`"
             );
         }
         if matches!(kind, Kind::FourInSix { remote: None }) {

@@ -93,7 +93,9 @@ fn write_uplink(text: &mut String, uplink: &Uplink) -> std::fmt::Result {
         let remote = match (&tunnel.kind, tunnel.kind.remote()) {
             (Kind::Automatic(_), Some(relay)) => format!("; packets beyond its domain go to {relay}"),
             (Kind::Clat { plat: Some(plat) }, _) => format!(" to {plat}"),
-            (Kind::Clat { plat: None }, _) => " to the prefix that routers advertise".to_owned(),
+            (Kind::Clat { plat: None }, _) => {
+                " to the prefix that routers advertise, or its name tells".to_owned()
+            }
             (Kind::FourInSix { remote: None }, _) => " to the AFTR that DHCPv6 names".to_owned(),
             (_, Some(remote)) => format!(" to {remote}"),
             (_, None) => "; it reaches nothing beyond its domain".to_owned(),

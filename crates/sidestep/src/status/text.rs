@@ -264,7 +264,8 @@ fn delay_in_words(delay: &Delay) -> String {
 fn write_tunnel(text: &mut String, tunnel: &Tunnel) -> fmt::Result {
     let local = tunnel.local.map_or("no address".to_owned(), |local| local.to_string());
     let remote = tunnel.remote.map(|remote| remote.to_string());
-    let remote = remote.or_else(|| tunnel.plat_prefix.map(|prefix| prefix.to_string()));
+    let by = if tunnel.plat_from.as_deref() == Some("names") { " (RFC 7050)" } else { "" };
+    let remote = remote.or_else(|| tunnel.plat_prefix.map(|prefix| format!("{prefix}{by}")));
     let remote = remote.map(|remote| format!(" to {remote}")).unwrap_or_default();
     writeln!(text, "  tunnel: {} over {}, {local}{remote}, MTU {}", tunnel.kind, tunnel.over, tunnel.mtu)?;
     writeln!(

@@ -10,16 +10,16 @@ use super::{at_our_interfaces, nat64};
 
 /// Gateway (which loses its IPv4), server, and a stranger.
 const ADDRESSES: [&str; 3] = ["198.51.100.7", "192.0.2.1", "203.0.113.9"];
-const SERVER: &str = "192.0.2.1";
+pub(super) const SERVER: &str = "192.0.2.1";
 /// Where errors of routers come from that have IPv6 alone (RFC 7600).
 const NO_ADDRESS: &str = "192.0.0.8";
 
-fn example() -> String {
+pub(super) fn example() -> String {
     at_our_interfaces(include_str!("../../../../../examples/464xlat.toml"))
 }
 
 /// A provider with a prefix for its link, and customers' prefixes; `more` is about the link.
-fn provider(more: &str) -> String {
+pub(super) fn provider(more: &str) -> String {
     format!(
         "[[uplink]]\nname = \"internet\"\ninterface = \"far\"\nrouter = \"point-to-point\"\nmasquerade = true\n\
          prefixes = [\"2001:db8:a000::/36\"]\n\
@@ -61,7 +61,7 @@ fn answered_without_checksum(scene: &TransitionScene) -> bool {
 }
 
 /// The network, where the gateway's provider has IPv6 alone and runs, and nothing else does.
-fn with_provider(more: &str) -> Option<TransitionScene> {
+pub(super) fn with_provider(more: &str) -> Option<TransitionScene> {
     let mut scene = TransitionScene::new(ADDRESSES)?;
     scene.run("gw", &["ip", "-4", "address", "flush", "dev", "wan"]);
     scene.run("isp", &["ip", "-4", "address", "flush", "dev", "gw"]);
@@ -80,7 +80,7 @@ fn with_clat(more: &str) -> Option<TransitionScene> {
     Some(scene)
 }
 
-fn clat(scene: &TransitionScene) -> Value {
+pub(super) fn clat(scene: &TransitionScene) -> Value {
     scene.status("gw").expect("a status")["uplinks"][1]["tunnel"].clone()
 }
 
@@ -170,7 +170,7 @@ fn the_prefix_of_the_provider_comes_changes_and_goes() {
     wait_until("an address of what is delegated", is_delegated);
     wait_until("the server", || scene.answers("host", SERVER));
 
-    let other = "2001:db8:afff:64::/96";
+    let other = "2001:db8:afff::/48";
     let with_other = provider(DELEGATES).replace("[nat64]\n", &format!("[nat64]\nprefix = \"{other}\"\n"));
     scene.reload("isp", &with_other);
     wait_until("the other prefix", || clat(&scene)["plat_prefix"] == other);
@@ -180,7 +180,7 @@ fn the_prefix_of_the_provider_comes_changes_and_goes() {
     scene.reload("isp", &provider(DELEGATES).replace("[nat64]\n", ""));
     wait_until("no way", || scene.status("gw").expect("a status")["uplinks"][1]["works"] == false);
     let told = scene.status("gw").expect("a status")["problems"].to_string();
-    assert!(told.contains("no router at wan names a prefix of 96 bits"), "{told}");
+    assert!(told.contains("no router at wan names a prefix for NAT64"), "{told}");
     let asked = scene.run("host", &["ping", "-c", "1", "-W", "2", SERVER]);
     assert!(asked.contains("nreachable"), "{asked}");
     assert_eq!(clat(&scene)["local"], Value::Null);

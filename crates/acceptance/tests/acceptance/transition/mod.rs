@@ -1,6 +1,7 @@
 //! Transition tunnels between gateways, over a network that knows no IPv6.
 
 mod clat;
+mod named;
 mod nat64;
 mod scene;
 mod strangers;
