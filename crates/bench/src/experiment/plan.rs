@@ -68,7 +68,7 @@ pub enum Experiment {
     T3,
     /// `t1`, `t2` and `t3`
     Gateway,
-    /// The gateway's NAT64 beside forwarding and masquerading
+    /// The gateway's NAT64 and CLAT beside forwarding and masquerading
     Nat64,
 }
 

@@ -54,10 +54,15 @@ pub(super) fn of_translation(prefix: &str) -> Result<(Vec<Entry>, Vec<Absence>),
         entry(Way::Forwarded.name(), "IPv6 is forwarded, with the default firewall, as all that follow"),
         entry(Way::Masqueraded.name(), "IPv4 leaves with the uplink's address: `masquerade = true`"),
         entry(Way::Nat64.name(), "a host of IPv6 and a server of IPv4: `[nat64]`"),
+        entry(
+            Way::Clat.name(),
+            "a host of IPv4 and a server with an address in a translator's prefix: `kind = \"464xlat\"`",
+        ),
     ];
     let flowtables = [
         entry(Way::ForwardedFlowtable.name(), "as `forwarded`, with `flow_offload = \"software\"`"),
         entry(Way::Nat64Flowtable.name(), "as `nat64`, with `flow_offload = \"software\"`"),
+        entry(Way::ClatFlowtable.name(), "as `clat`, with `flow_offload = \"software\"`"),
     ];
     if kernel_has_flowtable(prefix)? {
         entries.extend(flowtables);

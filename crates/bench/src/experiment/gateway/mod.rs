@@ -1,6 +1,6 @@
 //! `sidestep-lab experiment t1`, `t2`, `t3`: the plan that an IPv6 gateway was measured with in 2006, repeated: native
 //! router, native firewall, IPv6-in-IPv4 tunnel. `gateway` is all three, and `nat64` measures
-//! NAT64 in the same way.
+//! NAT64 and CLAT in the same way.
 //!
 //! | file | what it is |
 //! |---|---|

@@ -18,7 +18,11 @@ use crate::page::{self, Card, STYLE, TABLES_STYLE, document, failed, prose};
 /// The page.
 pub(super) fn page(store: &Store) -> String {
     let is_paper = store.settings.experiment != Experiment::Nat64;
-    let title = if is_paper { "An IPv6 gateway's measurements, repeated" } else { "NAT64 beside forwarding" };
+    let title = if is_paper {
+        "An IPv6 gateway's measurements, repeated"
+    } else {
+        "NAT64 and 464XLAT beside forwarding"
+    };
     let body = html! {
         header {
             h1 { (title) }

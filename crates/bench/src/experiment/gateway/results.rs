@@ -33,8 +33,7 @@ pub(super) const fn tunnel_cell(tunnel: Tunnel, test: Test) -> Cell {
 
 pub(super) const fn translation_cell(way: Way, test: Test) -> Cell {
     let subject = Subject::Translation(Translation { way, offloads: matches!(test, Test::Tcp) });
-    let family = if matches!(way, Way::Masqueraded) { Family::Ipv4 } else { Family::Ipv6 };
-    Cell { part: Part::Nat64, subject, family, test }
+    Cell { part: Part::Nat64, subject, family: way.family(), test }
 }
 
 /// Where the store has it. The hosts are on different subnets, and nothing rotates.

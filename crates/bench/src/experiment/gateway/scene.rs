@@ -49,6 +49,21 @@ ipv4      = "192.168.1.1/24"
 enabled = false
 "#;
 
+/// What the server has in the prefix of a translator, if its address is the one of IPv4.
+const EMBEDDED: &str = "64:ff9b::c633:6409";
+
+/// The customer's side of a translator (464XLAT), over the uplink.
+const CLAT: &str = r#"[[uplink]]
+name      = "ipv4"
+interface = "clat"
+
+[uplink.tunnel]
+kind   = "464xlat"
+over   = "wan"
+prefix = "64:ff9b::/96"
+
+"#;
+
 /// Behind what is in `[firewall]`.
 const FLOWTABLE: &str = "flow_offload = \"software\"\n";
 
@@ -58,6 +73,8 @@ pub(super) struct GatewayScene {
     nodes: Vec<Namespace>,
     /// Of the two hosts, IPv6 and IPv4.
     addresses: [[&'static str; 2]; 2],
+    /// The server's own address, where hosts know another one.
+    translated: Option<&'static str>,
     directory: PathBuf,
     program: PathBuf,
     processes: Vec<Process>,
@@ -73,15 +90,22 @@ impl GatewayScene {
         let addresses = match subject {
             Subject::Tunnel(_) => [["2001:db8:100::2", "192.168.1.2"], ["2001:db8:200::2", "192.168.2.2"]],
             Subject::Translation(Translation { way: Way::Nat64 | Way::Nat64Flowtable, .. }) => {
-                [["2001:db8:1::2", "192.168.1.2"], ["64:ff9b::c633:6409", "198.51.100.9"]]
+                [["2001:db8:1::2", "192.168.1.2"], [EMBEDDED, "198.51.100.9"]]
             }
             _ => [["2001:db8:1::2", "192.168.1.2"], ["2001:db8:f::9", "198.51.100.9"]],
+        };
+        let translated = match subject {
+            Subject::Translation(Translation { way: Way::Nat64 | Way::Nat64Flowtable, .. }) => {
+                Some("198.51.100.9")
+            }
+            Subject::Translation(Translation { way: Way::Clat | Way::ClatFlowtable, .. }) => Some(EMBEDDED),
+            _ => None,
         };
         let directory = PathBuf::from(format!("/run/sidestep-lab/{prefix}"));
         std::fs::create_dir_all(&directory).map_err(|source| Error::file(&directory, source))?;
         let nodes = names.iter().map(|name| Namespace::named(format!("{prefix}-{name}"))).collect();
-        let mut scene =
-            Self { nodes, addresses, directory, program: program.to_owned(), processes: Vec::new() };
+        let program = program.to_owned();
+        let mut scene = Self { nodes, addresses, translated, directory, program, processes: Vec::new() };
         for node in &scene.nodes {
             node.delete()?;
             node.create()?;
@@ -118,6 +142,14 @@ impl GatewayScene {
         server.ip("addr add fe80::9/64 dev eth0\naddr add 2001:db8:f::9/64 dev eth0\n\
              addr add 198.51.100.9/24 dev eth0\nlink set eth0 up\n\
              route add 2001:db8:1::/48 via 2001:db8:f::1\nroute add 192.168.1.0/24 via 198.51.100.1\n")?;
+        if matches!(subject, Subject::Translation(Translation { way: Way::Clat | Way::ClatFlowtable, .. })) {
+            gateway.ip("addr del 198.51.100.1/24 dev wan\n")?;
+            // It answers as whom it was asked.
+            server.ip(&format!(
+                "addr del 198.51.100.9/24 dev eth0\naddr add {EMBEDDED}/128 dev eth0 nodad\n\
+                 route replace 2001:db8:1::/48 via 2001:db8:f::1 src {EMBEDDED}\n"
+            ))?;
+        }
         let gateway = gateway.clone();
         if !subject.has_offloads() {
             self.offloads_off(&self.nodes)?;
@@ -317,6 +349,11 @@ fn gateway_of(tunnel: Tunnel, place: usize) -> String {
 /// The configuration of the gateway that translates.
 fn translator(way: Way) -> String {
     let masquerade = ROUTER.replace("ipv4_router", "masquerade  = true\nipv4_router");
+    let clat = ROUTER.replace("ipv4_router = \"198.51.100.9\"\n", "").replacen(
+        "[[network]]",
+        &format!("{CLAT}[[network]]"),
+        1,
+    );
     // Addresses of documentation are refused otherwise.
     let by_default = |text: &str| text.replace("enabled = false", "accept_special = [\"2001:db8::/32\"]");
     match way {
@@ -326,6 +363,8 @@ fn translator(way: Way) -> String {
         Way::Masqueraded => by_default(&masquerade),
         Way::Nat64 => by_default(&masquerade) + "[nat64]\n",
         Way::Nat64Flowtable => by_default(&masquerade) + FLOWTABLE + "[nat64]\n",
+        Way::Clat => by_default(&clat),
+        Way::ClatFlowtable => by_default(&clat) + FLOWTABLE,
     }
 }
 
@@ -339,11 +378,9 @@ impl Hosts for GatewayScene {
         text.parse().unwrap_or(IpAddr::V6(std::net::Ipv6Addr::UNSPECIFIED))
     }
 
-    /// Through NAT64 the server has its IPv4 address, and hosts of IPv6 know another one.
     fn listening(&self, site: Site, ipv4: bool) -> IpAddr {
-        let address = self.address(site, ipv4);
-        let translated = site == Site::B && self.addresses[1][0].starts_with("64:ff9b::");
-        if translated { self.address(site, true) } else { address }
+        let translated = self.translated.filter(|_| site == Site::B).and_then(|own| own.parse().ok());
+        translated.unwrap_or_else(|| self.address(site, ipv4))
     }
 
     fn on(&self, site: Site, program: &Path) -> Result<Command, Error> {

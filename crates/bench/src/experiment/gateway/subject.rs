@@ -15,7 +15,7 @@ pub(crate) enum Part {
     T2,
     /// IPv6-in-IPv4 tunnel.
     T3,
-    /// NAT64, which is not in the paper.
+    /// NAT64 and CLAT, which are not in the paper.
     Nat64,
 }
 
@@ -189,7 +189,7 @@ impl Tunnel {
     }
 }
 
-/// What NAT64 is compared with, and how it gets packets.
+/// What translators are compared with, and how they get packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Translation {
     pub(super) way: Way,
@@ -212,16 +212,22 @@ pub(super) enum Way {
     Nat64,
     /// The same with `flow_offload`.
     Nat64Flowtable,
+    /// IPv4 leaves as IPv6, for a translator elsewhere: `kind = "464xlat"`.
+    Clat,
+    /// The same with `flow_offload`.
+    ClatFlowtable,
 }
 
 impl Way {
-    pub(super) const ALL: [Self; 6] = [
+    pub(super) const ALL: [Self; 8] = [
         Self::Stateless,
         Self::Forwarded,
         Self::ForwardedFlowtable,
         Self::Masqueraded,
         Self::Nat64,
         Self::Nat64Flowtable,
+        Self::Clat,
+        Self::ClatFlowtable,
     ];
 
     pub(super) const fn name(self) -> &'static str {
@@ -232,6 +238,20 @@ impl Way {
             Self::Masqueraded => "masqueraded",
             Self::Nat64 => "nat64",
             Self::Nat64Flowtable => "nat64-flowtable",
+            Self::Clat => "clat",
+            Self::ClatFlowtable => "clat-flowtable",
+        }
+    }
+
+    /// The IP version of the host.
+    pub(super) const fn family(self) -> Family {
+        match self {
+            Self::Masqueraded | Self::Clat | Self::ClatFlowtable => Family::Ipv4,
+            Self::Stateless
+            | Self::Forwarded
+            | Self::ForwardedFlowtable
+            | Self::Nat64
+            | Self::Nat64Flowtable => Family::Ipv6,
         }
     }
 }
@@ -278,9 +298,12 @@ impl Subject {
     pub(super) const fn families(self) -> &'static [Family] {
         match self {
             Self::Router(_) | Self::Rules(..) => &[Family::Ipv6, Family::Ipv4],
-            Self::Translation(Translation { way: Way::Masqueraded, .. }) => &[Family::Ipv4],
+            Self::Translation(Translation { way, .. }) => match way.family() {
+                Family::Ipv4 => &[Family::Ipv4],
+                Family::Ipv6 => &[Family::Ipv6],
+            },
             // A tunnel carries IPv6 only.
-            Self::Tunnel(_) | Self::Translation(_) => &[Family::Ipv6],
+            Self::Tunnel(_) => &[Family::Ipv6],
         }
     }
 }
