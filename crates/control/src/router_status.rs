@@ -501,19 +501,19 @@ pub struct Firewall {
     pub rules: Vec<Rule>,
     /// What was decided by default, with what has counted most first.
     pub defaults: Vec<Fallback>,
-    /// What went from one zone to another, whatever became of it; what has counted most first.
+    /// What went from one zone to another and was of no known connection, whatever became of it; what has counted most first.
     #[serde(default)]
     pub pairs: Vec<Pair>,
 }
 
-/// What went from one zone to another.
+/// What went from one zone to another and was of no known connection.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Pair {
     /// A zone, or `gateway`.
     pub from: String,
     /// Likewise.
     pub to: String,
-    /// Packets; of a connection the first alone.
+    /// The first packets of connections, and those that are refused.
     pub packets: u64,
     /// Their bytes.
     pub bytes: u64,

@@ -254,7 +254,7 @@ metrics! {
     FIREWALL_DEFAULT_PACKETS: Counter "firewall_default_packets" [reason verdict];
     /// Their bytes
     FIREWALL_DEFAULT: Counter "firewall_default" in bytes [reason verdict];
-    /// Packets from one zone to another; of connections the first only
+    /// First packets of connections from one zone to another, and packets that were refused; not all that cross
     FIREWALL_PAIR_PACKETS: Counter "firewall_pair_packets" [from to];
     /// Their bytes
     FIREWALL_PAIR: Counter "firewall_pair" in bytes [from to];
