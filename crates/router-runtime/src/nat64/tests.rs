@@ -526,7 +526,9 @@ fn a_host_keeps_its_address_while_somebody_makes_up_others() {
     assert!(all() < 64, "only the group of that /64: {}", all());
     // Those that are answered are kept, and then there is no place.
     let mut full = 0;
-    for number in 1..2_000 {
+    for number in 1..400 {
+        // However long all this takes, this one was answered in the last minute.
+        scene.run(4, &answer).expect("an answer");
         match scene.address_of(neighbor(number)) {
             Ok(given) => {
                 let answer = Packet::of(Upper::Udp(vec![1])).four(SERVER, given, false);
@@ -538,7 +540,7 @@ fn a_host_keeps_its_address_while_somebody_makes_up_others() {
             }
         }
     }
-    assert!(full > 1_900, "{full}");
+    assert!(full > 300, "{full}");
     assert_eq!(scene.address_of(host()), Ok(scene.pool));
 }
 
