@@ -1,6 +1,8 @@
 //! What a server of names may say of a peer, or of a translator.
 #![no_main]
 
+use std::net::Ipv6Addr;
+
 use dns::message::{Answer, Found, Kind, Records, answer};
 use libfuzzer_sys::fuzz_target;
 use mt6d::keys::{PairKeys, PrivateKey};
@@ -22,8 +24,9 @@ fuzz_target!(|bytes: &[u8]| {
             }
         }
         for prefix in prefixes(&addresses) {
-            let told =
-                |address| prefix.net().contains(address) && IPV4_ONLY.1.contains(&prefix.extract(*address));
+            let told = |address: &Ipv6Addr| {
+                prefix.net().contains(address) && IPV4_ONLY.1.contains(&prefix.extract(*address))
+            };
             assert!(addresses.iter().any(told));
         }
     }
