@@ -10,6 +10,7 @@ use super::core::{Core, Runtime};
 use super::error::fail;
 use super::verdict::Verdict;
 use crate::kind::Value as FieldValue;
+use crate::logged::Scalar;
 use crate::protocol::{Access, Changes, FieldName, Protocol, ProtocolId, Protocols, declaration};
 use crate::store::{AccessError, Given, Got, Handle, Store, Written};
 
@@ -145,6 +146,19 @@ impl Core {
             }),
             value => value.to_string(),
         }
+    }
+
+    /// A value that is no object.
+    pub(super) fn scalar(&self, value: &Value) -> Option<Scalar> {
+        Some(match value {
+            Value::Nil => Scalar::Nil,
+            Value::Boolean(value) => Scalar::Boolean(*value),
+            Value::Integer(number) => Scalar::Integer(*number),
+            Value::Number(number) => Scalar::Float(*number),
+            Value::String(text) => Scalar::Text(text.as_bytes().to_vec()),
+            Value::LightUserData(_) => Scalar::Other(self.words(value).ok()?),
+            _ => return None,
+        })
     }
 
     pub(super) fn runtime(&self) -> mlua::Result<&Runtime> {

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::terminal::visible;
 use config::attachment::Attachment;
 use control::Error;
-use script_host::protocol::{Logs, Request, Scripts, Traced};
+use script_host::protocol::{LogLine, Logs, Request, Scripts, Traces};
 use script_host::supervisor::{answers, wait_for};
 
 /// How often news are asked for.
@@ -90,7 +90,12 @@ pub(super) fn logs(
 ) -> Result<io::Result<()>, Failure> {
     let mut after = 0;
     loop {
-        let logs: Logs = ask(socket, &Request::Logs { after })?;
+        let mut logs: Logs = ask(socket, &Request::Logs { after })?;
+        let missing = logs.last.saturating_sub(after).saturating_sub(logs.lines.len() as u64);
+        // The first answer begins with what is kept.
+        if let Some(first) = logs.lines.first().filter(|_| after > 0 && missing > 0) {
+            logs.lines.insert(0, lost(missing, first.unix_ms));
+        }
         after = logs.last;
         for line in &logs.lines {
             let written = match json {
@@ -111,22 +116,63 @@ pub(super) fn logs(
     }
 }
 
-/// `script trace`
-pub(super) fn trace(
-    socket: &Path,
-    id: u32,
-    rule: String,
-    timeout: Duration,
-    out: &mut dyn Write,
-) -> Result<io::Result<()>, Failure> {
-    let _: () = ask(socket, &Request::Trace { id, rule })?;
+/// Stands for lines that are kept no more.
+fn lost(count: u64, unix_ms: u64) -> LogLine {
+    let text = format!("{count} lines are lost: they came faster than they were read");
+    let fields = [("lost".to_owned(), count.into())].into_iter().collect();
+    LogLine { unix_ms, id: 0, text, fields }
+}
+
+/// Which packets are followed.
+pub(super) struct Wanted {
+    pub(super) id: u32,
+    pub(super) rule: String,
+    pub(super) count: u32,
+    pub(super) timeout: Duration,
+    pub(super) json: bool,
+}
+
+/// `script trace`: until all packets were followed, or the time is over.
+pub(super) fn trace(socket: &Path, wanted: Wanted, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
+    let Wanted { id, rule, count, timeout, json } = wanted;
+    let time_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let _: () = ask(socket, &Request::Trace { id, rule, count, time_ms })?;
     let deadline = Instant::now() + timeout;
+    let (mut told, mut missing) = (0, 0);
     loop {
-        if let Some(traced) = ask::<Option<Traced>>(socket, &Request::Traced { id })? {
-            return Ok(write!(out, "{}", list::traced(&traced)));
+        // The host may be the first to find that it is over.
+        let is_late = Instant::now() + FOLLOW >= deadline;
+        let traces: Traces = ask(socket, &Request::Traced { id })?;
+        for traced in &traces.packets {
+            let written = match json {
+                true => writeln!(out, "{}", serde_json::to_string(traced)?),
+                false => write!(out, "{}", list::traced(traced)),
+            };
+            if written.is_err() {
+                return Ok(written);
+            }
+            // What is handed over comes again, from Lua.
+            told += u32::from(traced.verdict.is_some());
         }
-        if Instant::now() >= deadline {
-            return Err(Failure::Message(format!("no packet came to script {id} within {timeout:?}")));
+        if let Err(closed) = out.flush() {
+            return Ok(Err(closed));
+        }
+        if traces.lost > missing {
+            missing = traces.lost;
+            eprintln!("{missing} records are lost: the kernel told them faster than they were read");
+        }
+        if told >= count {
+            return Ok(Ok(()));
+        }
+        if is_late || !traces.goes_on && traces.packets.is_empty() {
+            let packets =
+                if told == 0 { "no packet".to_owned() } else { format!("{told} of {count} packets") };
+            let when = match is_late {
+                true => format!("within {timeout:?}"),
+                false => "before the trace ended: the script was loaded anew, or somebody else follows it"
+                    .to_owned(),
+            };
+            return Err(Failure::Message(format!("{packets} came to script {id} {when}")));
         }
         std::thread::sleep(FOLLOW);
     }

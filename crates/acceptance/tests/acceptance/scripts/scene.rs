@@ -186,6 +186,11 @@ impl ScriptScene {
         process
     }
 
+    /// Where what is started says what it says.
+    pub(crate) fn log(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
     /// What a server has said.
     pub(crate) fn said(&self, log: &str) -> String {
         std::fs::read_to_string(self.folder.path().join(log)).expect("a log")
