@@ -25,7 +25,6 @@ fn fields_are_the_same_json_in_both_tiers_whatever_is_in_a_packet() {
     let file = scene.script("datagrams.lua", DATAGRAMS);
     let mut all = Vec::new();
     for tier in ["kernel", "user"] {
-        let _host = scene.serve();
         scene.sidestep(&["load", &file, "--hook", "ingress", "--dev", "lan", "--tier", tier]);
         for text in [r"plain", r#""},{"id":7"#, r"\012\000\033[31m\377\303\251"] {
             let send = format!("printf '{text}' | socat -u - UDP6-SENDTO:[{SERVER}]:4711,sourceport=4369");

@@ -95,6 +95,26 @@ fn both_tiers_tell_the_same_of_a_packet_and_lose_none() {
     assert_eq!(ways[0].last().map(String::as_str), Some("NF_ACCEPT"));
 }
 
+/// Programs make way and come back as often as that goes.
+#[test]
+fn a_flood_passes_through_traces_without_a_loss() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let file = scene.script("hops.lua", HOPS);
+    for tier in ["kernel", "user"] {
+        scene.sidestep(
+            &[&["load", &file], &AT_LAN[..], &["--tier", tier, "--match", "icmpv6 type 128"]].concat(),
+        );
+        let count = scene.under_a_flood(|_| {
+            // The last ones come too late for a packet.
+            scene.try_sidestep(&["trace", "1", "--count", "5", "--timeout", "400ms"]);
+        });
+        let status = scene.status(1);
+        assert_eq!((&status["packets"], &status["errors"]), (&count.into(), &0.into()), "{status}");
+        assert_eq!(scene.sidestep(&["table", "get", "seen"]).trim(), count.to_string());
+        scene.sidestep(&["unload", &file]);
+    }
+}
+
 #[test]
 fn an_error_a_change_and_json() {
     let Some(scene) = ScriptScene::new(false) else { return };
