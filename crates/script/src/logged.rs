@@ -71,6 +71,14 @@ impl Logged {
     }
 }
 
+#[cfg(test)]
+impl Logged {
+    /// The line with its fields, and of which types these are.
+    pub(crate) fn shown(&self) -> String {
+        if self.fields.is_empty() { self.words.clone() } else { format!("{self} {:?}", self.fields) }
+    }
+}
+
 impl Scalar {
     fn cut(&mut self) {
         if let Self::Text(octets) = self

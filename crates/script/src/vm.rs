@@ -17,6 +17,7 @@ mod testing;
 pub(crate) mod toplevel;
 pub mod traced;
 mod trial;
+mod twin;
 mod verdict;
 
 use std::cell::RefCell;

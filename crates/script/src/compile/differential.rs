@@ -142,7 +142,7 @@ impl Host for Logging {
     }
 
     fn log_fields(&mut self, logged: &Logged) {
-        self.0.borrow_mut().push(shown(logged));
+        self.0.borrow_mut().push(logged.shown());
     }
 
     fn log(&mut self, line: &str) {
@@ -156,11 +156,6 @@ impl Host for Logging {
     fn module(&mut self, _: &str) -> Result<Option<Module>, FileError> {
         Ok(None)
     }
-}
-
-/// A line with its fields, and of which types these are.
-pub(super) fn shown(logged: &Logged) -> String {
-    if logged.fields.is_empty() { logged.words.clone() } else { format!("{logged} {:?}", logged.fields) }
 }
 
 /// A program in the kernel, with what it counts and logs in.

@@ -242,7 +242,7 @@ impl Line {
     #[cfg(test)]
     pub(super) fn text(&self, numbers: &[i64]) -> String {
         match self.said(numbers) {
-            Said::Log(logged) => super::differential::shown(&logged),
+            Said::Log(logged) => logged.shown(),
             other => panic!("{other:?}"),
         }
     }

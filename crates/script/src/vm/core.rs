@@ -8,7 +8,7 @@ use mlua::{Function, HookTriggers, Lua, Table, VmState};
 
 use super::error::fail;
 use super::named::Tables;
-use super::traced::Twin;
+use super::twin::Twin;
 use crate::host::Host;
 use crate::metric::Declared;
 use crate::protocol::Protocols;

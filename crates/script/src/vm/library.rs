@@ -6,7 +6,7 @@ use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
 use super::core::{Core, Job, MAX_DEFERRED};
 use super::error::fail;
-use super::natives::handle;
+use super::natives::{handle, is_octets};
 use super::verdict::Verdict;
 use super::{streams, tables, traced};
 use crate::checksum::{self, Layout};
@@ -162,11 +162,6 @@ impl Core {
         }
         Ok(all)
     }
-}
-
-/// Whether a table is a byte array.
-pub(super) fn is_octets(table: &Table) -> bool {
-    table.metatable().is_some() && matches!(table.raw_get("view"), Ok(Value::LightUserData(_)))
 }
 
 /// Whether it is a view of a whole packet; that of a test has the octets of a byte array.

@@ -166,6 +166,11 @@ impl Core {
     }
 }
 
+/// Whether a table is a byte array.
+pub(super) fn is_octets(table: &Table) -> bool {
+    table.metatable().is_some() && matches!(table.raw_get("view"), Ok(Value::LightUserData(_)))
+}
+
 /// Each operation twice: as `of_packet`, on a view of the packet, which is a method of views as it is; and as `of_any`,
 /// with a byte array or nil behind the view.
 struct Natives<'a> {

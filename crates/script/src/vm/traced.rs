@@ -10,36 +10,10 @@ use mlua::{Function, Lua, LuaOptions, MultiValue, StdLib, Value};
 
 use super::core::Core;
 use super::error::ScriptError;
+use super::twin::Twin;
 use crate::logged::Scalar;
 use crate::syntax::points;
 use crate::trace::{self, Lines, UNTOLD};
-
-/// A function of a script, and its second form.
-pub(crate) struct Twin {
-    path: String,
-    /// So many lines behind those of the script its own are.
-    offset: usize,
-    function: Function,
-    twin: Function,
-    /// What the variable has now in which it is.
-    get: Function,
-    /// Gives it another value.
-    set: Function,
-}
-
-impl Twin {
-    /// Puts one of its forms into its variable, if the other one is there.
-    fn put(&self, followed: bool) {
-        let [from, to] = match followed {
-            true => [&self.function, &self.twin],
-            false => [&self.twin, &self.function],
-        };
-        // Where it has become something else, it stays that.
-        if self.get.call::<Value>(()).is_ok_and(|value| value == Value::Function(from.clone())) {
-            let _ = self.set.call::<()>(to.clone());
-        }
-    }
-}
 
 /// The text of a script with second forms of its functions behind it, if it can have them. Lines of its own keep their
 /// numbers.
@@ -138,7 +112,7 @@ impl Core {
         let untold = Scalar::Other(UNTOLD.to_owned());
         match value {
             Value::LightUserData(view) if super::natives::handle(*view).protocol().is_some() => untold,
-            Value::Table(table) if super::library::is_octets(table) => match table.len() {
+            Value::Table(table) if super::natives::is_octets(table) => match table.len() {
                 Ok(length) => Scalar::Other(format!("{length} octets")),
                 Err(_) => untold,
             },
