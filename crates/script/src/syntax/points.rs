@@ -197,8 +197,10 @@ impl Visitor for Points {
 
 impl Points {
     fn behind(&mut self, node: &impl Node, text: &str) {
-        if let Some(at) = node.end_position() {
-            self.inserted.push((at.bytes(), text.to_owned()));
+        // What ends with a bracket has its end before it, as the parser tells it.
+        let ends = node.tokens().filter_map(Node::end_position);
+        if let Some(at) = ends.map(full_moon::tokenizer::Position::bytes).max() {
+            self.inserted.push((at, text.to_owned()));
         }
     }
 
@@ -262,7 +264,7 @@ mod tests {
     fn points_are_between_statements_and_move_no_line() {
         let text = "local top = 1\nfunction f(p, ...)\n  local a, b = 1, function() return 2 end; (f)()\n\
                     \x20 if a then return b elseif p then p.x, a = 1, 2 end\n  for i = 1, 2 do break end\n\
-                    \x20 repeat local z = 1 until z\n  ::l:: while a do goto l end\nend\n";
+                    \x20 repeat local z = 1 until z\n  ::l:: while a do goto l end\n  local c = t[b] t[1] = { [c] = t[a] }\nend\n";
         let with = points(text).unwrap();
         assert_eq!(with.lines().count(), text.lines().count());
         for (line, wanted) in [
@@ -282,6 +284,10 @@ mod tests {
             (5, "  for i = 1, 2 do do sidestep_traced(5,\"i\",i) end   do sidestep_traced(5) end break end"),
             (6, "  repeat local z = 1 do sidestep_traced(6,\"z\",z) end  until z"),
             (7, "  ::l:: while a do do sidestep_traced(7,true) end   do sidestep_traced(7) end goto l end"),
+            (
+                8,
+                "  local c = t[b] do sidestep_traced(8,\"c\",c) end  t[1] = { [c] = t[a] } do sidestep_traced(8) end ",
+            ),
         ] {
             assert_eq!(with.lines().nth(line - 1), Some(wanted));
         }

@@ -19,16 +19,17 @@ use crate::trace::{self, Lines, UNTOLD};
 /// numbers.
 #[must_use]
 pub fn with_twins(source: &str) -> String {
-    let is_right = |source: &str| {
-        // What Lua refuses is nothing to read: it may be nested without an end.
-        Lua::new_with(StdLib::NONE, LuaOptions::default())
-            .is_ok_and(|lua| lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).into_function().is_ok())
-    };
-    if !is_right(source) {
+    // What Lua refuses is nothing to read: it may be nested without an end.
+    if !is_lua(source) {
         return source.to_owned();
     }
     // It may have more variables than Lua takes in one function.
-    points::twins(source).filter(|text| is_right(text)).unwrap_or_else(|| source.to_owned())
+    points::twins(source).filter(|text| is_lua(text)).unwrap_or_else(|| source.to_owned())
+}
+
+fn is_lua(source: &str) -> bool {
+    Lua::new_with(StdLib::NONE, LuaOptions::default())
+        .is_ok_and(|lua| lua.load(source).set_mode(mlua::chunk::ChunkMode::Text).into_function().is_ok())
 }
 
 /// Puts the function into the globals that is called at points.
@@ -233,6 +234,26 @@ mod tests {
                     function process_packet() return NF_ACCEPT end";
         let (mut machine, rule) = machine(&with_twins(gone));
         assert_eq!(machine.trace(rule, &mut packet()).2.0.len(), 1);
+    }
+
+    #[test]
+    fn every_example_has_twins() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/scripts");
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|kind| kind == "lua") {
+                let text = std::fs::read_to_string(&path).unwrap();
+                let twins = with_twins(&text);
+                assert!(twins.len() > text.len(), "{}", path.display());
+                assert_eq!(twins.lines().count(), 2 * text.lines().count() + 1, "{}", path.display());
+                let points = crate::trace::points(&text).unwrap();
+                assert_eq!(points.lines().count(), text.lines().count(), "{}", path.display());
+                assert!(is_lua(&points), "{}: {points}", path.display());
+                count += 1;
+            }
+        }
+        assert!(count > 40, "{count}");
     }
 
     #[test]
