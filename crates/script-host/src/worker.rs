@@ -345,7 +345,9 @@ fn follow(machine: &mut Machine, loaded: &Loaded, packet: &mut Packet) -> (Verdi
     let mut text = |path: &str, number: usize| {
         let known = files.iter().position(|(known, _)| known == path);
         let at = known.unwrap_or_else(|| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            // Modules are read when they are loaded, and not kept.
+            let loaded = machine.source(path).map(str::to_owned);
+            let text = loaded.unwrap_or_else(|| std::fs::read_to_string(path).unwrap_or_default());
             files.push((path.to_owned(), text.lines().map(str::to_owned).collect()));
             files.len() - 1
         });

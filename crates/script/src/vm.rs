@@ -297,6 +297,12 @@ impl Machine {
         (verdict, error, traced::end(&core))
     }
 
+    /// The text of a script, as it is loaded: it may have [second forms](traced::with_twins) behind it.
+    pub fn source(&self, path: &str) -> Option<&str> {
+        let mut scripts = self.states.values().flat_map(|loaded| &loaded.scripts);
+        scripts.find(|(known, _)| known == path).map(|(_, source)| &**source)
+    }
+
     fn set_function(&mut self, rule: RuleId, function: Function) {
         if let Some(rule) = &mut self.rules[rule.0] {
             rule.function = function;

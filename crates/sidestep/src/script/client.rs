@@ -90,12 +90,7 @@ pub(super) fn logs(
 ) -> Result<io::Result<()>, Failure> {
     let mut after = 0;
     loop {
-        let mut logs: Logs = ask(socket, &Request::Logs { after })?;
-        let missing = logs.last.saturating_sub(after).saturating_sub(logs.lines.len() as u64);
-        // The first answer begins with what is kept.
-        if let Some(first) = logs.lines.first().filter(|_| after > 0 && missing > 0) {
-            logs.lines.insert(0, lost(missing, first.unix_ms));
-        }
+        let logs = with_lost(ask(socket, &Request::Logs { after })?, after);
         after = logs.last;
         for line in &logs.lines {
             let written = match json {
@@ -116,11 +111,16 @@ pub(super) fn logs(
     }
 }
 
-/// Stands for lines that are kept no more.
-fn lost(count: u64, unix_ms: u64) -> LogLine {
-    let text = format!("{count} lines are lost: they came faster than they were read");
-    let fields = [("lost".to_owned(), count.into())].into_iter().collect();
-    LogLine { unix_ms, id: 0, text, fields }
+/// Lines behind that of the number `after`, with one that stands for those that are kept no more.
+fn with_lost(mut logs: Logs, after: u64) -> Logs {
+    let lost = logs.last.saturating_sub(after).saturating_sub(logs.lines.len() as u64);
+    // The first answer begins with what is kept.
+    if let Some(first) = logs.lines.first().filter(|_| after > 0 && lost > 0) {
+        let text = format!("{lost} lines are lost: they came faster than they were read");
+        let fields = [("lost".to_owned(), lost.into())].into_iter().collect();
+        logs.lines.insert(0, LogLine { unix_ms: first.unix_ms, id: 0, text, fields });
+    }
+    logs
 }
 
 /// Which packets are followed.
@@ -235,4 +235,21 @@ fn start_in_background(socket: &Path) -> Result<(), Failure> {
         let last = said.lines().last().unwrap_or("it said nothing");
         Failure::Message(format!("the script host {silence}: {}", last.trim_start_matches("sidestep: ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_were_missed_are_told() {
+        let line = LogLine { unix_ms: 5, id: 1, text: "kept".to_owned(), fields: serde_json::Map::new() };
+        let logs = |last| Logs { lines: vec![line.clone(), line.clone()], last };
+        for (last, after) in [(7, 0), (7, 5), (3, 9)] {
+            assert_eq!(with_lost(logs(last), after).lines.len(), 2, "{last} {after}");
+        }
+        let told = with_lost(logs(7), 2);
+        assert_eq!((told.lines.len(), told.last, &told.lines[0].fields["lost"]), (3, 7, &3.into()));
+        assert!(told.lines[0].text.starts_with("3 lines are lost"));
+    }
 }

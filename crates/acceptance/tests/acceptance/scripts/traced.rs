@@ -224,9 +224,12 @@ fn a_trace_ends_with_who_asked_for_it_with_its_time_and_with_a_reload() {
 #[test]
 fn what_runs_is_followed_and_not_what_its_file_says_now() {
     let Some(scene) = ScriptScene::new(false) else { return };
-    let file = scene.script("hops.lua", HOPS);
-    scene.sidestep(&[&["load", &file], &AT_LAN[..], &["--tier", "kernel"]].concat());
-    scene.script("hops.lua", "function process_packet(p) this is no Lua\n");
-    let told = traced(&scene, &["--match", "icmpv6 type 128"]);
-    assert!(told.contains("local ip = p:data(packet_eth)"), "{told}");
+    for tier in ["kernel", "user"] {
+        let file = scene.script("hops.lua", HOPS);
+        scene.sidestep(&[&["load", &file], &AT_LAN[..], &["--tier", tier]].concat());
+        scene.script("hops.lua", "function process_packet(p) this is no Lua\n");
+        let told = traced(&scene, &["--match", "icmpv6 type 128"]);
+        assert!(told.contains("local ip = p:data(packet_eth)"), "{told}");
+        scene.sidestep(&["unload", &file]);
+    }
 }
