@@ -44,7 +44,7 @@ impl Host {
                 .map_err(|error| RequestError::NotTraced(Box::new(error)))?;
         }
         if let Some(threads) = script.runs.user() {
-            threads.statistics.trace(wanted);
+            threads.statistics.trace(wanted.begun());
         }
         self.point_mirrors();
         Ok(())

@@ -23,14 +23,21 @@ pub(super) const SHOWN: usize = 128;
 pub(super) struct Wanted {
     pub(super) rule: Rule,
     pub(super) count: u32,
+    time: Duration,
     until: Instant,
     asked: Instant,
 }
 
 impl Wanted {
     pub(super) fn new(rule: Rule, count: u32, time: Duration) -> Self {
+        let (now, time) = (Instant::now(), time.min(LONGEST));
+        Self { rule, count: count.clamp(1, MOST_TRACED), time, until: now + time, asked: now }
+    }
+
+    /// The same from now on: who asks waits until the program with points is there, which may take a while.
+    pub(super) fn begun(&self) -> Self {
         let now = Instant::now();
-        Self { rule, count: count.clamp(1, MOST_TRACED), until: now + time.min(LONGEST), asked: now }
+        Self { until: now + self.time, asked: now, ..self.clone() }
     }
 
     /// Whether nobody waits for packets any more.
@@ -66,7 +73,7 @@ impl Trace {
     /// Of a script, before which so many records were lost.
     pub(super) fn new(wanted: &Wanted, script: &Script, failure: Verdict, lost: u64) -> Self {
         Self {
-            wanted: wanted.clone(),
+            wanted: wanted.begun(),
             path: script.path.clone(),
             text: script.source.lines().map(str::to_owned).collect(),
             failure,
@@ -206,5 +213,8 @@ mod tests {
         assert!(!wanted.is_over(now) && wanted.is_over(now + PATIENCE));
         assert!(!wanted.asked(now + PATIENCE / 2) && !wanted.is_over(now + PATIENCE));
         assert!(wanted.is_over(now + LONGEST + PATIENCE));
+        // It took long to begin.
+        wanted.asked -= PATIENCE;
+        assert!(wanted.is_over(Instant::now()) && !wanted.begun().is_over(Instant::now()));
     }
 }
