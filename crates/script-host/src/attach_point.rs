@@ -3,7 +3,10 @@
 use bpf::{netfilter, verdict, xdp};
 use linux::bpf::attach::Direction;
 use linux::bpf::netfilter::{Family, Hook as NetfilterHook};
-use script::compile::{AttachType, CompileError, Compiled, PUNT_MASK, Results, Side, compile, matched};
+use script::compile::{
+    AttachType, CompileError, Compiled, PUNT_MASK, Refusal, Results, Side, compile, followed, matched,
+};
+use script::matching::Rule;
 use script::vm::Script;
 
 use super::kernel::{Interfaces, TopLevel};
@@ -159,6 +162,33 @@ pub fn compile_for(
     punt_mark: Option<u32>,
     interfaces: Interfaces,
 ) -> Result<Compiled, CompileError> {
+    let script = matched(script, &attachment.matching());
+    compile_as_it_is(attachment, &script, attach_type, punt_mark, interfaces)
+}
+
+/// The same with points that tell of packets of which a rule holds, if they are not all followed yet.
+///
+/// # Errors
+/// Why that cannot be: it may be too long with them.
+pub(super) fn compile_followed(
+    attachment: &Attachment,
+    script: &Script,
+    attach_type: AttachType,
+    punt_mark: Option<u32>,
+    which: &Rule,
+) -> Result<Compiled, CompileError> {
+    let followed = followed(script, &attachment.matching(), which);
+    let script = followed.map_err(|reason| CompileError::Refused(vec![Refusal { line: 1, reason }]))?;
+    compile_as_it_is(attachment, &script, attach_type, punt_mark, Interfaces::Here)
+}
+
+fn compile_as_it_is(
+    attachment: &Attachment,
+    script: &Script,
+    attach_type: AttachType,
+    punt_mark: Option<u32>,
+    interfaces: Interfaces,
+) -> Result<Compiled, CompileError> {
     let (pass, drop) = match attach_type {
         AttachType::Interface { .. } => (verdict::NEXT, verdict::DROP),
         AttachType::Xdp => (xdp::PASS, xdp::DROP),
@@ -169,9 +199,8 @@ pub fn compile_for(
         Failure::Accept => pass,
     };
     let results = Results { pass, drop, error, queue_mark: None, unseen_mark: Some(MARK), punt_mark };
-    let script = matched(script, &attachment.matching());
     let top = TopLevel { folder: Folder::of(&attachment.file), interfaces };
-    compile(&script, top, results, attach_type)
+    compile(script, top, results, attach_type)
 }
 
 #[cfg(test)]

@@ -77,9 +77,14 @@ pub(super) enum RequestError {
     /// A table does not take what it is given.
     #[error("{0}")]
     Put(#[from] PutError<linux::Error>),
-    /// What only the user tier can do.
-    #[error("script {0} runs in the kernel: load it with --tier user to follow a packet through it")]
-    NotInUserTier(u32),
+    /// With points in it, it does not come to run in the kernel.
+    #[error("{0}\nthe script runs on without a trace; with --tier user it can be followed")]
+    NotTraced(Box<AttachError>),
+    /// Packets are not chosen by their interface.
+    #[error(
+        "a trace does not look at interfaces: what its script gets, it gets by its own --dev and --match"
+    )]
+    TraceOfInterface,
     /// What is to hold of the packet is no rule.
     #[error("{0}")]
     Rule(#[from] RuleError),

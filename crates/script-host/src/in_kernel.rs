@@ -5,12 +5,16 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use linux::bpf::xdp::Mode;
 use linux::bpf::{Map, MapKind, Program, RunTime};
 use linux::netlink::Netlink;
 use script::compile::account::{self, Accounts};
+use script::compile::logging::Said;
 use script::compile::{AttachType, CompileError};
+use script::logged::Logged;
+use script::matching::Rule;
 use script::metric::Metric;
 use script::vm::{Script, Verdict};
 
@@ -19,9 +23,10 @@ use super::error::AttachError;
 use super::links::Links;
 use super::log::unix_ms;
 use super::mirrors::MirrorError;
-use super::protocol::{Fault, Verdicts};
+use super::protocol::{Fault, Traces, Verdicts};
 use super::statistics::Counts;
-use crate::attach_point::{AttachPoint, compile_for};
+use super::traces::{Trace, Wanted};
+use crate::attach_point::{AttachPoint, compile_followed, compile_for};
 use crate::kernel::{self, Interfaces, Maps, Says};
 use config::attachment::Attachment;
 
@@ -29,6 +34,8 @@ use config::attachment::Attachment;
 #[derive(Debug)]
 pub(super) struct InKernel {
     attached: Attached,
+    /// As it was loaded: its file may have become another since.
+    script: Script,
     counters: Map,
     fault: Map,
     attach_type: AttachType,
@@ -43,6 +50,24 @@ pub(super) struct InKernel {
     seen: Cell<(u64, u64)>,
     /// The numbers of the interfaces that it copies packets to.
     mirrors: Option<Mirrors>,
+    /// Packets that are followed, or were.
+    tracing: Option<Tracing>,
+}
+
+/// A program that has made way for one with points.
+#[derive(Debug)]
+struct Plain {
+    program: Program,
+    mirrors: Option<Mirrors>,
+}
+
+/// A trace, and what comes back when it ends; nothing once it has.
+#[derive(Debug)]
+struct Tracing {
+    trace: Trace,
+    plain: Option<Plain>,
+    /// How many packets may yet be followed: the program counts them down.
+    _followed: Map,
 }
 
 /// Interfaces that a program copies packets to: their names, and the map that has their numbers.
@@ -59,6 +84,7 @@ struct Mirrors {
 pub(super) struct Ready {
     loaded: kernel::Loaded,
     number: u32,
+    script: Script,
     point: AttachPoint,
     index: u32,
     counters: Map,
@@ -72,6 +98,7 @@ pub(super) struct Ready {
 #[derive(Debug)]
 pub(super) struct Prepared {
     number: u32,
+    script: Script,
     loaded: kernel::Loaded,
     mirrors: Option<Mirrors>,
 }
@@ -136,8 +163,10 @@ impl Ready {
         let counters = Map::create(MapKind::PerCpuArray, 4, account::SIZES.0, 1)?;
         let fault = Map::create(MapKind::Array, 4, account::SIZES.1, 1)?;
         let counted = (counters.as_raw_fd(), fault.as_raw_fd(), log);
-        let (loaded, mirrors) = load(attachment, script, maps, links, attach_type.clone(), counted, mark)?;
-        Ok(Self { loaded, number: log.program, point, index, counters, fault, attach_type, mark, mirrors })
+        let (loaded, mirrors) =
+            load(attachment, script, maps, links, attach_type.clone(), counted, mark, None)?;
+        let (number, script) = (log.program, script.clone());
+        Ok(Self { loaded, number, script, point, index, counters, fault, attach_type, mark, mirrors })
     }
 
     /// Puts into its maps what they are to have, before it is attached.
@@ -151,13 +180,27 @@ impl Ready {
         journal: &mut AttachJournal,
         others: impl IntoIterator<Item = &'a InKernel>,
     ) -> linux::Result<InKernel> {
-        let Self { loaded, number, point, index, counters, fault, attach_type, mark, mirrors } = self;
+        let Self { loaded, number, script, point, index, counters, fault, attach_type, mark, mirrors } = self;
         let others = others.into_iter().map(|other| &other.attached);
         let kernel::Loaded { program, says, exports, .. } = loaded;
         let attached = journal.attach(&program, &point, index, others)?;
         let lines = vec![(number, says)];
         let seen = Cell::default();
-        Ok(InKernel { attached, counters, fault, attach_type, mark, lines, exports, program, seen, mirrors })
+        let tracing = None;
+        Ok(InKernel {
+            attached,
+            script,
+            counters,
+            fault,
+            attach_type,
+            mark,
+            lines,
+            exports,
+            program,
+            seen,
+            mirrors,
+            tracing,
+        })
     }
 }
 
@@ -183,20 +226,87 @@ impl InKernel {
     ) -> Result<Prepared, AttachError> {
         let counted = (self.counters.as_raw_fd(), self.fault.as_raw_fd(), log);
         let (loaded, mirrors) =
-            load(attachment, script, maps, links, self.attach_type.clone(), counted, self.mark)?;
-        Ok(Prepared { number: log.program, loaded, mirrors })
+            load(attachment, script, maps, links, self.attach_type.clone(), counted, self.mark, None)?;
+        Ok(Prepared { number: log.program, script: script.clone(), loaded, mirrors })
+    }
+
+    /// Puts the same script with points in its place, between two packets, until the trace is over. Its tables are those
+    /// that there are, as they are.
+    pub(super) fn trace(
+        &mut self,
+        attachment: &Attachment,
+        maps: &mut Maps,
+        links: &Links,
+        mut log: account::Log,
+        wanted: &Wanted,
+    ) -> Result<(), AttachError> {
+        let followed = Map::create(MapKind::Array, 4, account::FOLLOWED, 1)?;
+        followed.set(&[0; 4], &u64::from(wanted.count).to_ne_bytes())?;
+        log.followed = followed.as_raw_fd();
+        let counted = (self.counters.as_raw_fd(), self.fault.as_raw_fd(), log);
+        let attach_type = self.attach_type.clone();
+        let (script, which) = (&self.script, Some(&wanted.rule));
+        let (loaded, mirrors) =
+            load(attachment, script, maps, links, attach_type, counted, self.mark, which)?;
+        self.end_trace()?;
+        self.attached.replace(&loaded.program)?;
+        self.lines.insert(0, (log.program, loaded.says));
+        self.lines.truncate(2);
+        let plain = Plain {
+            program: std::mem::replace(&mut self.program, loaded.program),
+            mirrors: std::mem::replace(&mut self.mirrors, mirrors),
+        };
+        let failure = attachment.failure.verdict();
+        let trace = Trace::new(wanted, &self.script, failure, self.lost());
+        self.tracing = Some(Tracing { trace, plain: Some(plain), _followed: followed });
+        Ok(())
+    }
+
+    /// Ends a trace, if there is one: the program without points comes back, between two packets. What it has told stays.
+    pub(super) fn end_trace(&mut self) -> linux::Result<()> {
+        let Some(tracing) = &mut self.tracing else { return Ok(()) };
+        let Some(plain) = tracing.plain.take() else { return Ok(()) };
+        // It had points for the last time even if that fails: no packet is left that may be followed.
+        self.attached.replace(&plain.program)?;
+        (self.program, self.mirrors) = (plain.program, plain.mirrors);
+        self.lines.reverse();
+        Ok(())
+    }
+
+    /// Whether packets are followed.
+    pub(super) fn is_traced(&self) -> bool {
+        self.tracing.as_ref().is_some_and(|tracing| tracing.plain.is_some())
+    }
+
+    /// Whether a trace has to end.
+    pub(super) fn is_trace_over(&self, now: Instant) -> bool {
+        self.is_traced() && self.tracing.as_ref().is_some_and(|tracing| tracing.trace.is_over(now))
+    }
+
+    /// What packets were followed since it was asked last.
+    pub(super) fn take_traced(&mut self) -> Traces {
+        let (lost, goes_on) = (self.lost(), self.is_traced());
+        self.tracing.as_mut().map(|tracing| tracing.trace.take(lost, goes_on)).unwrap_or_default()
+    }
+
+    /// Records that found the ring full.
+    fn lost(&self) -> u64 {
+        self.counters.sum(&[0; 4]).ok().and_then(|counted| counted.get(account::LOST).copied()).unwrap_or(0)
     }
 
     /// Puts another program in its place, between two packets. What there is to say of its tables.
     pub(super) fn replace(
         &mut self,
-        Prepared { number, loaded, mirrors }: Prepared,
+        Prepared { number, script, loaded, mirrors }: Prepared,
     ) -> linux::Result<Vec<String>> {
         let told = loaded.fill()?;
+        // What comes now is another text.
+        self.tracing = None;
         self.lines.insert(0, (number, loaded.says));
         self.lines.truncate(2);
         self.attached.replace(&loaded.program)?;
         (self.program, self.exports, self.mirrors) = (loaded.program, loaded.exports, mirrors);
+        self.script = script;
         Ok(told)
     }
 
@@ -228,10 +338,19 @@ impl InKernel {
         journal.detach(self.attached)
     }
 
-    /// What a program of this number says with a line of its text and these numbers; nothing if it is another's.
-    pub(super) fn said(&self, number: u32, line: usize, numbers: &[i64]) -> Option<String> {
+    /// What a program of this number says with a line of its text and these numbers; nothing if it is another's. What
+    /// belongs to a trace is put there.
+    pub(super) fn said(&mut self, number: u32, line: usize, numbers: &[i64]) -> Option<Option<Logged>> {
         let (_, says) = self.lines.iter().find(|(known, _)| *known == number)?;
-        Some(says.lines.get(line)?.text(numbers))
+        match says.lines.get(line)?.said(numbers) {
+            Said::Log(logged) => Some(Some(logged)),
+            of_trace => {
+                if let Some(tracing) = &mut self.tracing {
+                    tracing.trace.add(of_trace);
+                }
+                Some(None)
+            }
+        }
     }
 
     /// The capture that a program of this number means; nothing if it is another's.
@@ -276,10 +395,12 @@ impl InKernel {
             ns_per_packet: count(account::SAMPLES + 1).checked_div(count(account::SAMPLES)),
             sent: 0,
             handed_over: count(account::PUNTED),
+            lost: count(account::LOST),
         }
     }
 }
 
+#[allow(clippy::too_many_arguments, reason = "each program is made of all of these")]
 fn load(
     attachment: &Attachment,
     script: &Script,
@@ -288,8 +409,12 @@ fn load(
     attach_type: AttachType,
     (counters, fault, log): (RawFd, RawFd, account::Log),
     mark: Option<u32>,
+    which: Option<&Rule>,
 ) -> Result<(kernel::Loaded, Option<Mirrors>), AttachError> {
-    let compiled = compile_for(attachment, script, attach_type, mark, Interfaces::Here);
+    let compiled = match which {
+        None => compile_for(attachment, script, attach_type, mark, Interfaces::Here),
+        Some(which) => compile_followed(attachment, script, attach_type, mark, which),
+    };
     let compiled = compiled.map_err(|error| match error {
         refused @ CompileError::Refused(_) if attachment.xdp => AttachError::CompileForXdp(refused),
         other => AttachError::Compile(other),

@@ -14,6 +14,7 @@ pub mod attach_point;
 mod captures;
 mod decided;
 mod error;
+mod follow;
 mod group;
 mod in_kernel;
 mod interface;
@@ -40,6 +41,7 @@ pub mod table_protocol;
 mod tables;
 mod thread_host;
 mod tier;
+mod traces;
 mod worker;
 
 use std::io::{self, Read as _};
@@ -49,8 +51,8 @@ use std::sync::mpsc::{self, Receiver};
 use std::time::{Duration, Instant};
 
 use ::script::compile::logging;
-use ::script::matching::Rule;
 use ::script::vlan::behind_link;
+use ::script::vm::traced::with_twins;
 use caps::Capability;
 use linux::bpf::{Map, Ring};
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
@@ -76,7 +78,6 @@ pub use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Source, Status};
 use self::runs::Runs;
 use self::slots::Slots;
-use self::statistics::Statistics;
 use self::thread_host::Common;
 use config::attachment::Attachment;
 use config::attachment::Tier;
@@ -257,11 +258,14 @@ impl Host {
                 listens = true;
             }
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
-            poller.wait(&mut events, due)?;
+            let traced = self.look_at_traces();
+            poller.wait(&mut events, [due, traced].into_iter().flatten().min())?;
+            let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             if due.is_some_and(|due| due.is_zero()) {
                 self.save();
             }
             self.read_log();
+            self.end_traces();
             if events.iter().any(|event| event.token == 3) && !monitor.read()?.is_empty() {
                 self.links_changed();
             }
@@ -333,26 +337,19 @@ impl Host {
             }
             Request::Logs { after } => document(&self.common.log.after(*after)),
             Request::Events { after } => document(&events::since(*after)),
-            Request::Trace { id, rule } => {
-                let rule = Rule::parse(rule)?;
-                self.in_user_tier(*id)?.trace(rule);
+            Request::Trace { id, rule, count, time_ms } => {
+                self.trace(*id, rule, *count, Duration::from_millis(*time_ms))?;
                 Ok(Value::Null)
             }
             Request::Tables => document(&self.table_list()?),
             Request::Table { table, operation } => self.table(table, operation),
-            Request::Traced { id } => document(&self.in_user_tier(*id)?.take_traced()),
+            Request::Traced { id } => document(&self.take_traced(*id)?),
         }
     }
 
     fn script(&self, id: u32) -> Result<&Script, RequestError> {
         let found = self.scripts.iter().find(|script| script.id == id);
         found.ok_or(RequestError::NoScript(id))
-    }
-
-    /// What a script of the user tier counts and traces.
-    fn in_user_tier(&self, id: u32) -> Result<&Statistics, RequestError> {
-        let user = self.script(id)?.runs.user().map(|user| &*user.statistics);
-        user.ok_or(RequestError::NotInUserTier(id))
     }
 
     /// The numbers of the scripts that are meant.
@@ -424,12 +421,11 @@ impl Host {
                 return;
             }
             let Some((program, line, numbers)) = logging::record(bytes) else { return };
-            let said = self
-                .scripts
-                .iter()
-                .find_map(|script| Some((script.id, script.runs.kernel()?.said(program, line, &numbers)?)));
-            if let Some((id, text)) = said {
-                self.common.log.add(id, &text);
+            let said = self.scripts.iter_mut().find_map(|script| {
+                Some((script.id, script.runs.kernel_mut()?.said(program, line, &numbers)?))
+            });
+            if let Some((id, Some(logged))) = said {
+                self.common.log.add_logged(id, &logged);
             }
         });
     }
@@ -478,7 +474,7 @@ impl Host {
             done.push((&script.key, file));
             let source = read(file)?;
             if let Some(group) = self.group(&script.key) {
-                let replaced = group.replace(&file.display().to_string(), &source);
+                let replaced = group.replace(&file.display().to_string(), &with_twins(&source));
                 replaced.map_err(RequestError::NotReplaced)?;
                 self.common.log.add(script.id, "loaded anew");
             }
@@ -579,6 +575,8 @@ impl Host {
             ns_per_packet: counts.ns_per_packet,
             sent: counts.sent,
             handed_over: counts.handed_over,
+            lost: counts.lost,
+            traced: script.runs.kernel().is_some_and(in_kernel::InKernel::is_traced),
             xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
             kernel: script.runs.kernel().and_then(|in_kernel| in_kernel.run_time().ok()),
         }

@@ -4,6 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use script::logged::{Logged, Scalar};
+use serde_json::{Map, Value};
+
 use super::protocol::{LogLine, Logs};
 
 /// Lines that are kept.
@@ -25,8 +28,18 @@ struct Ring {
 impl Log {
     /// Adds a line; a long one is cut.
     pub(super) fn add(&self, id: u32, text: &str) {
+        self.add_line(id, text, Map::new());
+    }
+
+    /// Adds a line of a script, which may have fields.
+    pub(super) fn add_logged(&self, id: u32, logged: &Logged) {
+        let fields = logged.fields.iter().map(|(name, value)| (name.clone(), json(value)));
+        self.add_line(id, &logged.to_string(), fields.collect());
+    }
+
+    fn add_line(&self, id: u32, text: &str, fields: Map<String, Value>) {
         let end = (0..=text.len().min(LENGTH)).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
-        let line = LogLine { unix_ms: unix_ms(), id, text: text[..end].to_owned() };
+        let line = LogLine { unix_ms: unix_ms(), id, text: text[..end].to_owned(), fields };
         let mut ring = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if ring.lines.len() == LINES {
             ring.lines.pop_front();
@@ -44,6 +57,18 @@ impl Log {
     }
 }
 
+/// A value with the type that it has in the script; octets that are no text become U+FFFD.
+fn json(value: &Scalar) -> Value {
+    match value {
+        Scalar::Nil => Value::Null,
+        Scalar::Boolean(value) => (*value).into(),
+        Scalar::Integer(number) => (*number).into(),
+        // JSON has no infinite ones.
+        Scalar::Float(number) if number.is_finite() => (*number).into(),
+        other => other.to_string().into(),
+    }
+}
+
 /// The time, in milliseconds since 1970.
 pub(super) fn unix_ms() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_millis() as u64)
@@ -51,6 +76,8 @@ pub(super) fn unix_ms() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -67,5 +94,45 @@ mod tests {
         let new = log.after(all.last - 1);
         assert_eq!((new.lines.len(), new.lines[0].text.len()), (1, LENGTH));
         assert_eq!(log.after(all.last + 5).lines, [], "of an earlier host");
+    }
+
+    proptest! {
+        /// Whatever a packet put into a line, it is one line of JSON, which has it with its type.
+        #[test]
+        fn a_line_is_json_whatever_is_in_it(
+            words in prop::collection::vec(any::<u8>(), 0..300),
+            octets in prop::collection::vec(prop_oneof![Just(b'"'), Just(b'\\'), Just(b'\n'), any::<u8>()], 0..600),
+            number in any::<i64>(),
+            float in any::<f64>(),
+            truth in any::<bool>(),
+        ) {
+            let names = ["octets", "number", "float", "truth", "none"].map(str::to_owned);
+            let values = vec![
+                Scalar::Text(words),
+                Scalar::Text(octets.clone()),
+                Scalar::Integer(number),
+                Scalar::Float(float),
+                Scalar::Boolean(truth),
+                Scalar::Nil,
+            ];
+            let log = Log::default();
+            log.add_logged(7, &Logged::new(values, &names));
+            let line = serde_json::to_string(&log.after(0).lines[0]).unwrap();
+            prop_assert!(line.len() < 12_000 && !line.contains('\n'));
+            let read: Value = serde_json::from_str(&line).unwrap();
+            let fields = &read["fields"];
+            prop_assert_eq!(fields["number"].as_i64(), Some(number));
+            prop_assert_eq!(fields["truth"].as_bool(), Some(truth));
+            prop_assert!(fields["none"].is_null() && fields.as_object().unwrap().len() == 4);
+            prop_assert_eq!(fields["float"].is_number(), float.is_finite());
+            let text = fields["octets"].as_str().unwrap();
+            if octets.len() <= 255 {
+                prop_assert_eq!(text, String::from_utf8_lossy(&octets));
+            } else {
+                let begins = text.trim_end_matches(char::REPLACEMENT_CHARACTER);
+                prop_assert!(String::from_utf8_lossy(&octets).starts_with(begins));
+            }
+            prop_assert_eq!(serde_json::from_str::<LogLine>(&line).unwrap().text, &*log.after(0).lines[0].text);
+        }
     }
 }

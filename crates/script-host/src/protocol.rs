@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use linux::bpf::RunTime;
 use linux::bpf::xdp::Mode;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::metric_protocol::Exported;
 use super::table_protocol::{Operation, TableName};
@@ -54,14 +54,21 @@ pub enum Request {
         /// After the event with this number.
         after: u64,
     },
-    /// Follow the next packet; nothing is answered.
+    /// Follow the next packets; nothing is answered. It ends when all were, or after that time; or some seconds after
+    /// the last [`Request::Traced`], so that nothing is followed for nobody.
     Trace {
         /// The script.
         id: u32,
-        /// What must hold of the packet.
+        /// What must hold of a packet.
         rule: String,
+        /// How many, up to [`MOST_TRACED`].
+        #[serde(default = "one")]
+        count: u32,
+        /// For how long, in milliseconds.
+        #[serde(default = "half_a_minute")]
+        time_ms: u64,
     },
-    /// The packet that was followed, [`Traced`]; null as long as there was none.
+    /// The packets that were followed since this was asked last: [`Traces`].
     Traced {
         /// The script.
         id: u32,
@@ -75,6 +82,17 @@ pub enum Request {
         /// What.
         operation: Operation,
     },
+}
+
+/// Packets that are followed by one request, at most.
+pub const MOST_TRACED: u32 = 1000;
+
+const fn one() -> u32 {
+    1
+}
+
+const fn half_a_minute() -> u64 {
+    30_000
 }
 
 impl Ask for Request {
@@ -137,6 +155,12 @@ pub struct Status {
     pub sent: u64,
     /// Of the packets, those that the kernel handed over to Lua; 0 but in the tier `both`.
     pub handed_over: u64,
+    /// What the kernel had to log, to capture or to tell of traces, and was lost: the host could not read as fast.
+    #[serde(default)]
+    pub lost: u64,
+    /// Whether packets are followed through it in the kernel at this moment.
+    #[serde(default)]
+    pub traced: bool,
     /// At XDP, whether it runs in the driver.
     pub xdp_mode: Option<Mode>,
     /// What the kernel has counted of its program while somebody has asked for that (`script list --measure`).
@@ -198,23 +222,52 @@ pub struct LogLine {
     pub unix_ms: u64,
     /// Which script.
     pub id: u32,
-    /// What.
+    /// What: words, then fields.
     pub text: String,
+    /// The fields of `nf.log`, by their names, if there are any.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub fields: Map<String, Value>,
 }
 
-/// A packet's way through a script.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Packets that were followed.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Traces {
+    /// In the order in which they ended.
+    pub packets: Vec<Traced>,
+    /// What the kernel told of traces or logs since the beginning, and was lost: packets may be missing.
+    pub lost: u64,
+    /// Whether there may be more.
+    pub goes_on: bool,
+}
+
+/// A packet's way through a script. The field names are a contract.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Traced {
+    /// Where it was followed: `kernel` or `user`.
+    pub tier: String,
     /// Its octets, from the IP header on, in hexadecimal digits; the first 128.
     pub packet: String,
     /// How many it has.
     pub length: usize,
-    /// File, line number and text, in the order in which they were run.
-    pub lines: Vec<(String, usize, String)>,
-    /// Name of the verdict.
-    pub verdict: String,
-    /// Whether the packet was changed.
+    /// In the order in which they were run.
+    pub lines: Vec<TracedLine>,
+    /// Name of the verdict; none if the kernel hands it over to Lua.
+    pub verdict: Option<String>,
+    /// Whether something was written to the packet.
     pub changed: bool,
     /// Why it failed.
     pub error: Option<String>,
+}
+
+/// A line of a script that a packet went through.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedLine {
+    /// Of the script, or of its module.
+    pub file: String,
+    /// From 1.
+    pub line: usize,
+    /// Its text.
+    pub text: String,
+    /// What variables got there, or how a condition came out; empty if there is nothing to tell.
+    pub told: String,
 }

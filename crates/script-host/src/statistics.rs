@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use script::matching::Rule;
 use script::vm::{ScriptError, Verdict};
 use tracing::warn;
 
 use super::log::{Log, unix_ms};
-use super::protocol::{Fault, Traced, Verdicts};
+use super::protocol::{Fault, Traced, Traces, Verdicts};
+use super::traces::Wanted;
 
 /// Errors of one script that are logged, one for each of these times: a script may fail at every packet.
 const LOG_EVERY: Duration = Duration::from_millis(200);
@@ -38,8 +38,12 @@ pub(super) struct Statistics {
 
 #[derive(Debug, Default)]
 struct Trace {
-    rule: Rule,
-    traced: Option<Traced>,
+    wanted: Option<Wanted>,
+    /// How many packets may yet be followed.
+    left: u32,
+    traced: Vec<Traced>,
+    /// Packets that are followed at this moment.
+    underway: u32,
 }
 
 /// Counts of one batch, added to the script's all at once.
@@ -140,32 +144,55 @@ impl Statistics {
             ns_per_packet: self.sampled_ns.load(Relaxed).checked_div(samples),
             sent: self.sent.load(Relaxed),
             handed_over: 0,
+            lost: 0,
         }
     }
 
-    /// Waits for a packet of which `rule` holds, to be followed.
-    pub(super) fn trace(&self, rule: Rule) {
-        *self.trace.lock().unwrap_or_else(PoisonError::into_inner) = Trace { rule, traced: None };
+    /// Waits for packets, to follow them.
+    pub(super) fn trace(&self, wanted: Wanted) {
+        let left = wanted.count;
+        let trace = Trace { wanted: Some(wanted), left, ..Trace::default() };
+        *self.trace.lock().unwrap_or_else(PoisonError::into_inner) = trace;
         self.tracing.store(true, Relaxed);
     }
 
-    /// Whether this packet is the one that is waited for; then no other is.
+    /// Whether this packet is one that is waited for.
     pub(super) fn wants(&self, packet: &script::packet::Packet) -> bool {
         if !self.tracing.load(Relaxed) {
             return false;
         }
-        let trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        trace.rule.holds(packet) && self.tracing.swap(false, Relaxed)
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let Some(wanted) = trace.wanted.as_ref().filter(|wanted| !wanted.is_over(now)) else {
+            self.tracing.store(false, Relaxed);
+            return false;
+        };
+        if trace.left == 0 || !wanted.rule.holds(packet) {
+            return false;
+        }
+        trace.left -= 1;
+        trace.underway += 1;
+        self.tracing.store(trace.left > 0, Relaxed);
+        true
     }
 
-    /// The packet that was waited for went its way.
+    /// A packet that was waited for went its way.
     pub(super) fn traced(&self, traced: Traced) {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner).traced = Some(traced);
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        // It may be one of a trace before this.
+        if trace.underway > 0 {
+            trace.underway -= 1;
+            trace.traced.push(traced);
+        }
     }
 
     /// Takes what was followed.
-    pub(super) fn take_traced(&self) -> Option<Traced> {
-        self.trace.lock().unwrap_or_else(PoisonError::into_inner).traced.take()
+    pub(super) fn take_traced(&self) -> Traces {
+        let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
+        let now = Instant::now();
+        let goes_on = trace.left + trace.underway > 0;
+        let goes_on = goes_on && trace.wanted.as_mut().is_some_and(|wanted| !wanted.asked(now));
+        Traces { packets: std::mem::take(&mut trace.traced), lost: 0, goes_on }
     }
 }
 
@@ -187,6 +214,8 @@ pub(super) struct Counts {
     pub(super) sent: u64,
     /// Packets that were given to another tier, and are not among those above.
     pub(super) handed_over: u64,
+    /// Records of logs, captures and traces that found the ring full.
+    pub(super) lost: u64,
 }
 
 impl Counts {
@@ -216,6 +245,7 @@ impl Counts {
             ns_per_packet: self.ns_per_packet.or(user.ns_per_packet).and_then(|_| all.checked_div(own)),
             sent: user.sent,
             handed_over: self.handed_over,
+            lost: self.lost,
         }
     }
 }

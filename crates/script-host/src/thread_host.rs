@@ -7,6 +7,7 @@ use std::sync::Arc;
 use linux::clock::monotonic_ms;
 use linux::queue::raw::Sender;
 use script::host::{FileError, Host, InterfaceError, Module};
+use script::logged::Logged;
 use script::packet::Packet;
 use script::streams::{Decided, StreamKey};
 use script::testing::Files as _;
@@ -111,6 +112,10 @@ impl Host for ThreadHost {
 
     fn log(&mut self, line: &str) {
         self.common.log.add(self.context.id.get(), line);
+    }
+
+    fn log_fields(&mut self, logged: &Logged) {
+        self.common.log.add_logged(self.context.id.get(), logged);
     }
 
     fn capture(&mut self, name: &str, packet: &[u8]) {

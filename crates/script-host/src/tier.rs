@@ -7,6 +7,7 @@ use linux::bpf::attach::Direction;
 use linux::bpf::{Map, MapKind, Ring};
 use script::compile::account;
 use script::vm;
+use script::vm::traced::with_twins;
 use tracing::{info, warn};
 
 use super::decided::OwnMaps;
@@ -156,7 +157,8 @@ impl Host {
         };
         self.last_program += 1;
         let (ring_fd, scratch_fd) = (ring.as_raw_fd(), scratch.as_raw_fd());
-        let log = account::Log { ring: ring_fd, program: self.last_program, scratch: scratch_fd };
+        let log =
+            account::Log { ring: ring_fd, program: self.last_program, scratch: scratch_fd, followed: 0 };
         self.scratch = Some(scratch);
         self.ring = Some(ring);
         Ok(log)
@@ -203,6 +205,7 @@ impl Host {
     ) -> Result<Arc<Statistics>, AttachError> {
         let Some(group) = self.group(key) else { return Err(AttachError::ThreadsEnded) };
         let statistics = Arc::new(Statistics::new(id, self.common.log.clone()));
+        let script = &vm::Script { source: with_twins(&script.source), ..script.clone() };
         group.load(id, script, attachment, &statistics, own)?;
         self.restore(key, true);
         let attached = self.slots.listen(slot, attachment.fail_open).and_then(|sockets| {

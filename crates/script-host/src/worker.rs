@@ -17,13 +17,12 @@ use super::decided::OwnMaps;
 use super::protocol::Traced;
 use super::statistics::{Statistics, Tally};
 use super::thread_host::{Common, ThreadContext, ThreadHost};
+use super::traces::{digits, lines_of};
 use config::folder::Folder;
 
 const WAKER: u64 = u64::MAX;
 /// One packet of so many is timed: a look at the clock is not free.
 const SAMPLE_EVERY: u64 = 64;
-/// Octets of a followed packet that are shown.
-const SHOWN: usize = 128;
 /// How long what still waits for a script that is unloaded may take.
 const DRAIN: Duration = Duration::from_secs(1);
 /// Deferred calls in a row, before commands have their turn.
@@ -340,30 +339,27 @@ fn flush(batch: &mut Batch, socket: &Socket, id: u32, log: &super::log::Log) {
 
 /// Runs a packet, and tells the way that it took.
 fn follow(machine: &mut Machine, loaded: &Loaded, packet: &mut Packet) -> (Verdict, Option<ScriptError>) {
-    let shown = &packet.real()[..packet.real().len().min(SHOWN)];
-    let octets = shown.iter().map(|octet| format!("{octet:02x}")).collect();
-    let length = packet.real().len();
+    let (octets, length) = (digits(packet.real()), packet.real().len());
     let (verdict, error, lines) = machine.trace(loaded.rule, packet);
     let mut files: Vec<(String, Vec<String>)> = Vec::new();
     let mut text = |path: &str, number: usize| {
         let known = files.iter().position(|(known, _)| known == path);
         let at = known.unwrap_or_else(|| {
-            let text = std::fs::read_to_string(path).unwrap_or_default();
+            // Modules are read when they are loaded, and not kept.
+            let loaded = machine.source(path).map(str::to_owned);
+            let text = loaded.unwrap_or_else(|| std::fs::read_to_string(path).unwrap_or_default());
             files.push((path.to_owned(), text.lines().map(str::to_owned).collect()));
             files.len() - 1
         });
         files[at].1.get(number.wrapping_sub(1)).cloned().unwrap_or_default()
     };
-    let lines = lines.into_iter().map(|line| {
-        let source = text(&line.path, line.number);
-        (line.path, line.number, source)
-    });
     loaded.statistics.traced(Traced {
+        tier: "user".to_owned(),
         packet: octets,
         length,
-        lines: lines.collect(),
-        verdict: verdict.name().to_owned(),
-        changed: packet.is_changed(),
+        lines: lines_of(lines, |line| text(&line.path, line.number)),
+        verdict: Some(verdict.name().to_owned()),
+        changed: packet.is_written() && error.is_none(),
         error: error.as_ref().map(ToString::to_string),
     });
     (verdict, error)

@@ -129,7 +129,9 @@ mod tests {
     fn the_library_is_the_one_that_scripts_find() {
         let (lua, plain, (state, _)) = (run(&annotations()), Lua::new(), vm::of_state());
         let (annotated, plain, globals) = (lua.globals(), names(&plain.globals()), state.globals());
-        let found: BTreeSet<_> = names(&globals).difference(&plain).cloned().collect();
+        let mut found: BTreeSet<_> = names(&globals).difference(&plain).cloned().collect();
+        // What traces put into a text is nobody's to call.
+        found.retain(|name| !name.starts_with("sidestep_"));
         assert_eq!(names(&annotated).difference(&plain).cloned().collect::<BTreeSet<_>>(), found);
         for name in found {
             if let Value::Table(library) = globals.get(&*name).expect("a value") {

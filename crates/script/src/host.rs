@@ -2,6 +2,7 @@
 
 use std::{error, io};
 
+use crate::logged::Logged;
 use crate::packet::Packet;
 use crate::streams::{Decided, StreamKey};
 
@@ -27,8 +28,13 @@ pub trait Host {
     /// each of them; none: one begins anew, and has to be asked for.
     fn decided(&mut self, _streams: &str, _stream: &StreamKey, _decided: Option<&Decided>) {}
 
-    /// Writes one line of the script `source` into the log.
+    /// Writes one line into the log.
     fn log(&mut self, line: &str);
+
+    /// Writes a line of `nf.log`, which may have fields, into the log.
+    fn log_fields(&mut self, logged: &Logged) {
+        self.log(&logged.to_string());
+    }
 
     /// Writes a packet, which begins with an IP header, into the capture of this name, one that
     /// [`pcap::capture_name`](crate::pcap::capture_name) takes.

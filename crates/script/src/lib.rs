@@ -30,6 +30,7 @@
 //! | [`protocol`] | what a protocol is: fields, policy, changes; the built-in ones, reading declarations, the reference |
 //! | [`annotations`] | what scripts find, for the Lua language server |
 //! | [`link`] | what a script wants of the link header, which Lua does not have |
+//! | [`logged`] | what `nf.log` says, as words and fields |
 //! | [`matching`] | which packets a script gets |
 //! | [`metric`] | counters and histograms that metrics export |
 //! | [`mirror`] | names of interfaces that packets are copied to |
@@ -47,6 +48,7 @@
 //! | `syntax` | a script as a tree, its names resolved |
 //! | [`compile`] | the kernel tier: from the tree to eBPF |
 //! | [`testing`] | tests that scripts carry |
+//! | [`trace`] | which lines a packet goes through, and what they do |
 //! | [`pcap`] | captures, for these tests |
 
 #![forbid(unsafe_code)]
@@ -60,6 +62,7 @@ pub mod entry;
 pub mod host;
 pub mod kind;
 pub mod link;
+pub mod logged;
 pub mod matching;
 pub mod metric;
 pub mod mirror;
@@ -71,5 +74,6 @@ pub mod streams;
 mod syntax;
 pub mod tables;
 pub mod testing;
+pub mod trace;
 pub mod vlan;
 pub mod vm;

@@ -25,6 +25,8 @@ pub struct Packet {
     form: TransportChecksum,
     /// Whether a script has written into what is real, since it was filled.
     changed: bool,
+    /// The same, also where that wrote what was there.
+    written: bool,
     /// Number of the interface that it leaves through.
     redirected: Option<u32>,
     /// The tag of its VLAN, if it is beside the packet.
@@ -39,6 +41,7 @@ impl Default for Packet {
             has_source: false,
             form: TransportChecksum::Complete,
             changed: false,
+            written: false,
             redirected: None,
             vlan: None,
         }
@@ -73,7 +76,7 @@ impl Packet {
         self.made_up = ethernet::HEADER_LEN;
         self.has_source = false;
         self.form = form;
-        self.changed = false;
+        (self.changed, self.written) = (false, false);
         self.redirected = None;
         self.vlan = None;
     }
@@ -114,6 +117,16 @@ impl Packet {
         self.changed
     }
 
+    /// Whether a script has written to what goes to the network again, also if it is the same as before.
+    pub const fn is_written(&self) -> bool {
+        self.written
+    }
+
+    /// Something is written to it that is there already.
+    pub(crate) const fn write_same(&mut self) {
+        self.written = true;
+    }
+
     /// The interface that a script has redirected it to. Whoever carries it on its way sends it there, as it is.
     pub const fn redirected(&self) -> Option<u32> {
         self.redirected
@@ -131,7 +144,7 @@ impl Packet {
     /// Takes octets out of the link header, which no checksum covers.
     pub(crate) fn remove_from_link(&mut self, octets: Range<usize>) {
         self.bytes.drain(octets);
-        self.changed = true;
+        (self.changed, self.written) = (true, true);
     }
 
     /// Completes a partial transport checksum, as the kernel or a network card would: it is no longer known to be
@@ -162,7 +175,7 @@ impl Packet {
         if octets.is_empty() {
             return;
         }
-        self.changed = true;
+        (self.changed, self.written) = (true, true);
         match Layout::of_frame(&self.bytes) {
             Some(layout) => layout.write(&mut self.bytes, at, octets, self.form),
             None => self.bytes[at..at + octets.len()].copy_from_slice(octets),
@@ -171,7 +184,7 @@ impl Packet {
 
     /// Writes octets into what is not taken for a packet.
     pub(crate) fn write_plain(&mut self, at: usize, octets: &[u8]) {
-        self.changed = true;
+        (self.changed, self.written) = (true, true);
         self.bytes[at..at + octets.len()].copy_from_slice(octets);
     }
 
@@ -181,7 +194,7 @@ impl Packet {
             return Err(ResizeError::Header { end: self.made_up });
         }
         checksum::resize(&mut self.bytes, at, count, self.form)?;
-        self.changed = true;
+        (self.changed, self.written) = (true, true);
         Ok(())
     }
 

@@ -15,7 +15,9 @@ mod strings;
 pub(crate) mod tables;
 mod testing;
 pub(crate) mod toplevel;
+pub mod traced;
 mod trial;
+mod twin;
 mod verdict;
 
 use std::cell::RefCell;
@@ -23,7 +25,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use self::core::{Job, Shared};
-pub use self::core::{Limits, Line, MAX_DEFERRED};
+pub use self::core::{Limits, MAX_DEFERRED};
 pub use error::{ErrorKind, ScriptError};
 use mlua::{Function, Value};
 pub use named::Tables;
@@ -35,6 +37,7 @@ pub use verdict::Verdict;
 use crate::host::{Host, NoHost};
 use crate::packet::Packet;
 use crate::protocol::{Protocol, Protocols};
+use crate::trace::Lines;
 
 /// A script and how it is to be run.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -262,24 +265,48 @@ impl Machine {
                     // Lua has no memory left to say where.
                     error.message.insert_str(0, &format!("{}: ", rule.script.path));
                 }
+                if let Some(loaded) = self.states.get(&rule.script.state) {
+                    loaded.packets.core.name_lines(&mut error);
+                }
                 (rule.script.failure, Some(error))
             }
         }
     }
 
-    /// Gives a packet to a rule, and tells through which lines of its scripts it went, in their order.
-    pub fn trace(&mut self, rule: RuleId, packet: &mut Packet) -> (Verdict, Option<ScriptError>, Vec<Line>) {
-        let state = self.rules[rule.0].as_ref().and_then(|rule| self.states.get(&rule.script.state));
-        let Some((lua, core)) =
-            state.map(|state| (state.packets.lua.clone(), Rc::clone(&state.packets.core)))
-        else {
+    /// Gives a packet to a rule, and tells through which lines of its scripts it went, in their order, and what came of it
+    /// there: of functions whose text has a [second form](traced::with_twins), and otherwise the lines alone.
+    pub fn trace(&mut self, rule: RuleId, packet: &mut Packet) -> (Verdict, Option<ScriptError>, Lines) {
+        let followed = self.rules[rule.0].as_ref().and_then(|rule| {
+            let state = &self.states.get(&rule.script.state)?.packets;
+            Some((rule.function.clone(), state.lua.clone(), Rc::clone(&state.core)))
+        });
+        let Some((function, lua, core)) = followed else {
             unreachable!("a rule that was removed gets no packets");
         };
-        let lines = core.follow(&lua);
+        core.renew_budget();
+        let twin = core.put_twins(true, &function);
+        self.set_function(rule, twin);
+        traced::begin(&core);
+        core.follow(&lua);
         let (verdict, error) = self.run(rule, packet);
         // As it was: a hook for each line costs much more than the script.
         let _ = core.watch(&lua);
-        (verdict, error, lines.take())
+        core.renew_budget();
+        core.put_twins(false, &function);
+        self.set_function(rule, function);
+        (verdict, error, traced::end(&core))
+    }
+
+    /// The text of a script, as it is loaded: it may have [second forms](traced::with_twins) behind it.
+    pub fn source(&self, path: &str) -> Option<&str> {
+        let mut scripts = self.states.values().flat_map(|loaded| &loaded.scripts);
+        scripts.find(|(known, _)| known == path).map(|(_, source)| &**source)
+    }
+
+    fn set_function(&mut self, rule: RuleId, function: Function) {
+        if let Some(rule) = &mut self.rules[rule.0] {
+            rule.function = function;
+        }
     }
 
     /// What a rule has seen.

@@ -196,7 +196,8 @@ function nf.get_time() end
 ---@return integer
 function nf.get_random() end
 
----Logs a line: its values with a blank between them.
+---Logs a line: its values with a blank between them. A table in the last place has fields: names with integers, floats,
+---booleans or strings, which `sidestep script logs --json` writes as JSON.
 ---@param ... any
 function nf.log(...) end
 

@@ -30,6 +30,9 @@ pub struct Log {
     /// Where a packet is put together for a [capture](super::logging::captured): a map of the kind and size that
     /// [`SCRATCH`] says.
     pub scratch: RawFd,
+    /// How many packets may yet be followed: an array with one value of [`FOLLOWED`] bytes, for a program with
+    /// [points](crate::trace::points).
+    pub followed: RawFd,
 }
 
 /// What becomes of the copies of packets that a program makes for other interfaces.
@@ -57,8 +60,12 @@ pub const ERRORS: usize = Verdict::ALL.len();
 pub const PUNTED: usize = ERRORS + 1;
 /// Place of the packets whose time was taken, and behind it of these times in nanoseconds.
 pub const SAMPLES: usize = ERRORS + 3;
+/// Place of the records that found the ring full.
+pub const LOST: usize = SAMPLES + 2;
 /// Bytes of the counters, and of the last error.
-pub const SIZES: (usize, usize) = (8 * (SAMPLES + 2), 8);
+pub const SIZES: (usize, usize) = (8 * (LOST + 1), 8);
+/// Bytes of the number of packets that may yet be followed.
+pub const FOLLOWED: usize = 8;
 
 /// The line and the reason of the last error; none as long as there was none.
 #[must_use]

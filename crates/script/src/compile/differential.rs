@@ -13,11 +13,12 @@ use wire::checksum::TransportChecksum;
 use super::account::{self, Accounts};
 use super::generate::{self, Random};
 use super::interpret::{Maps, Outcome, run};
-use super::logging::{Line, record};
+use super::logging::{Line, Said, record};
 use super::shared::{Map, MapKind};
 use super::tests::{RESULTS, compile, compile_for};
 use super::{AttachType, Compiled, Refusal, Results};
 use crate::host::{FileError, Host, InterfaceError, Module, NoHost};
+use crate::logged::Logged;
 use crate::packet::Packet;
 use crate::vm::{Limits, Machine, Script, Verdict};
 
@@ -140,6 +141,10 @@ impl Host for Logging {
         number.map(|number| number as u32 + 1).ok_or_else(unknown)
     }
 
+    fn log_fields(&mut self, logged: &Logged) {
+        self.0.borrow_mut().push(logged.shown());
+    }
+
     fn log(&mut self, line: &str) {
         self.0.borrow_mut().push(line.to_owned());
     }
@@ -158,11 +163,16 @@ pub(super) struct InKernel {
     pub(super) program: linux::bpf::Program,
     log: linux::bpf::Ring,
     counted: [linux::bpf::Map; 2],
-    _scratch: linux::bpf::Map,
+    _kept: [linux::bpf::Map; 2],
 }
 
 impl InKernel {
     pub(super) fn load(compiled: &Compiled) -> linux::Result<Self> {
+        Self::load_to_follow(compiled, i64::MAX)
+    }
+
+    /// With so many packets that may be followed.
+    pub(super) fn load_to_follow(compiled: &Compiled, packets: i64) -> linux::Result<Self> {
         let maps: Vec<_> = compiled.maps().iter().map(create).collect();
         let maps: Vec<_> = maps.iter().map(AsRawFd::as_raw_fd).collect();
         let log = linux::bpf::Ring::create(1 << 16)?;
@@ -171,11 +181,18 @@ impl InKernel {
             linux::bpf::Map::create(linux::bpf::MapKind::Array, 4, account::SIZES.1, 1)?,
         ];
         let scratch = linux::bpf::Map::create(linux::bpf::MapKind::PerCpuArray, 4, account::SCRATCH, 1)?;
+        let followed = linux::bpf::Map::create(linux::bpf::MapKind::Array, 4, account::FOLLOWED, 1)?;
+        followed.set(&[0; 4], &packets.to_ne_bytes())?;
         let accounts = Accounts {
             mirrors: account::Mirrors::Told,
             counters: counted[0].as_raw_fd(),
             fault: counted[1].as_raw_fd(),
-            log: Some(account::Log { ring: log.as_raw_fd(), program: 5, scratch: scratch.as_raw_fd() }),
+            log: Some(account::Log {
+                ring: log.as_raw_fd(),
+                program: 5,
+                scratch: scratch.as_raw_fd(),
+                followed: followed.as_raw_fd(),
+            }),
         };
         let code = compiled.assemble(&maps, Some(accounts)).expect("its size is known to be right").code;
         let kind = match compiled.attach_type() {
@@ -184,12 +201,27 @@ impl InKernel {
             AttachType::Netfilter { .. } => linux::bpf::ProgramKind::Netfilter,
         };
         let program = linux::bpf::Program::load(kind, &code)?;
-        Ok(Self { program, log, counted, _scratch: scratch })
+        Ok(Self { program, log, counted, _kept: [scratch, followed] })
+    }
+
+    /// How many records found the ring full.
+    pub(super) fn lost(&self) -> u64 {
+        self.counted[0].sum(&[0; 4]).expect("counters")[account::LOST]
     }
 
     /// How many packets it has punted.
     pub(super) fn punted(&self) -> u64 {
         self.counted[0].sum(&[0; 4]).expect("counters")[account::PUNTED]
+    }
+
+    /// What it has said since it was asked last.
+    pub(super) fn said(&mut self, lines: &[Line]) -> Vec<Said> {
+        let mut said = Vec::new();
+        self.log.read(usize::MAX, |bytes| {
+            let (_, line, numbers) = record(bytes).expect("a record");
+            said.push(lines[line].said(&numbers));
+        });
+        said
     }
 
     /// What it has captured since it was asked last, by the numbers of the names.

@@ -7,6 +7,7 @@ mod access;
 mod account;
 mod mirror;
 mod record;
+mod trace;
 mod turns;
 mod vlan;
 mod ways;
@@ -118,6 +119,15 @@ struct Tails {
     fail: Option<Label>,
 }
 
+/// What is known of a packet that is followed.
+#[derive(Clone, Copy)]
+struct Trace {
+    /// The line that it ends with.
+    end: usize,
+    /// Where on the stack it begins: see [`Emitter::TRACE`].
+    at: i16,
+}
+
 /// The eBPF program for where it is attached.
 pub(super) fn emit(
     program: &Program,
@@ -127,16 +137,15 @@ pub(super) fn emit(
     accounts: Option<Accounts>,
 ) -> Result<Assembled, EmitError> {
     let (found, written) = (found(program), written(program));
-    let lowest = if program.maps.iter().any(|map| map.seal_place().is_some()) {
-        found - Emitter::RECORD
-    } else {
-        found
-    };
+    let is_record = program.maps.iter().any(|map| map.seal_place().is_some());
+    let records = found - if is_record { Emitter::RECORD } else { 0 };
+    let lowest = records.min(written);
+    let trace = program.follows.map(|end| Trace { end, at: lowest - Emitter::TRACE });
     let mut emitter = Emitter {
         program,
         locations: locations(
             program,
-            lowest.min(written) - 8,
+            trace.map_or(lowest, |trace| trace.at) - 8,
             STACK - if program.bodies.is_empty() { 0 } else { BODY },
         )?,
         found,
@@ -154,6 +163,7 @@ pub(super) fn emit(
         lines: Vec::new(),
         accounts,
         tails: None,
+        trace,
         punted: None,
         bodies: Vec::new(),
         is_body: false,
@@ -163,6 +173,7 @@ pub(super) fn emit(
     emitter.blocks = program.blocks.iter().map(|_| emitter.code.label()).collect();
     emitter.begin(attach_type);
     emitter.start_counting();
+    emitter.start_tracing();
     emitter.length(R0);
     emitter.code.set_wide(R2, SCATTER);
     emitter.length(R1);
@@ -206,6 +217,8 @@ pub(super) struct Emitter<'a> {
     lines: Vec<(usize, u32)>,
     pub(super) accounts: Option<Accounts>,
     tails: Option<Tails>,
+    /// Where it is noted that a packet is followed, if one may be.
+    trace: Option<Trace>,
     /// Where packets end that are punted, once there is such a way.
     punted: Option<Label>,
     /// Where the bodies of loops begin.
@@ -233,6 +246,9 @@ impl Emitter<'_> {
         }
         if !self.is_body && self.lines.last().is_none_or(|(_, last)| last != line) {
             self.lines.push((self.code.len(), *line));
+        }
+        if action.changes_packet() && !self.is_body {
+            self.note_change();
         }
         match *action {
             Action::Calculate(operation, left, right) => self.calculate(*result, operation, left, right),
@@ -262,8 +278,8 @@ impl Emitter<'_> {
             | Action::Delete { .. }
             | Action::Find { .. }
             | Action::Count { .. } => self.map_action(action, *result),
-            Action::Log { line, ref numbers, ref strings } if strings.is_empty() => self.log(line, numbers),
-            Action::Log { line, ref numbers, ref strings } => self.log_strings(line, numbers, strings),
+            Action::Log { line, ref numbers, ref strings } => self.tell(line, numbers, strings),
+            Action::Follow => self.follow(),
             Action::Loop { body, turns, ref state } => self.repeat(body, turns, state),
             Action::State { word } => self.state(*result, word),
             Action::SetState { word, value } => self.set_state(word, value),

@@ -318,7 +318,15 @@ fn statement(random: &mut Random, views: &[(&str, &str)], text: &mut String, dep
                     _ => condition(random, view, kind),
                 },
             };
-            let _ = writeln!(text, "  nf.log(\"a:\", a, nil, {value}, {})", integer(random, view, kind, 1));
+            let number = integer(random, view, kind, 1);
+            let _ = match random.below(3) {
+                0 => writeln!(
+                    text,
+                    "  nf.log(\"a:\", {{ a = a, none = nil, it = {value}, Number_2 = {number} }})"
+                ),
+                1 => writeln!(text, "  nf.log {{ number = {number}, b = b, it = {value} }}"),
+                _ => writeln!(text, "  nf.log(\"a:\", a, nil, {value}, {number})"),
+            };
         }
         4 | 5 => {
             let _ = writeln!(text, "  if {} then", condition(random, view, kind));

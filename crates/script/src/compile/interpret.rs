@@ -32,6 +32,9 @@ pub(super) struct Maps {
     pub(super) captured: Vec<(usize, Vec<u8>)>,
     /// The copies: for which interface, and the packet.
     pub(super) mirrored: Vec<(usize, Vec<u8>)>,
+    /// Whether packets are followed, and this one is.
+    pub(super) follows: bool,
+    followed: bool,
     /// The VLAN tag beside the packet.
     vlan: Option<u16>,
 }
@@ -98,6 +101,7 @@ pub(super) fn run(
     mut random: impl FnMut() -> u32,
 ) -> Outcome {
     maps.vlan = None;
+    maps.followed = false;
     run_from_here(program, maps, packet, time, &mut random)
 }
 
@@ -184,6 +188,11 @@ fn run_from_here(
                     }
                     0
                 }
+                Action::Follow => {
+                    maps.followed = maps.follows;
+                    0
+                }
+                Action::Log { line, .. } if program.lines[line].is_of_trace() && !maps.followed => 0,
                 Action::Log { line, ref numbers, ref strings } => {
                     let mut numbers = all(numbers);
                     for [start, length] in strings {
@@ -191,6 +200,10 @@ fn run_from_here(
                         let octets = part(packet, of(*start), of(*length) as usize).unwrap_or_default();
                         room[..octets.len()].copy_from_slice(octets);
                         numbers.extend(room.as_chunks().0.iter().map(|word| i64::from_ne_bytes(*word)));
+                    }
+                    if program.lines[line].is_of_trace() {
+                        // The number of the packet.
+                        numbers.insert(0, 1);
                     }
                     maps.logged.push((line, numbers));
                     0

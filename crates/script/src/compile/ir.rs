@@ -110,6 +110,8 @@ pub enum Action {
     },
     /// The VLAN tag that is beside the packet, or at XDP first in the frame, and bit 16: there is one.
     Tag,
+    /// The packet is followed, if there are some left that may be: the lines of traces are told of it.
+    Follow,
     /// Puts a VLAN tag beside the packet, where there must be none.
     PushTag {
         /// The tag.
@@ -381,8 +383,10 @@ pub struct Program {
     pub blocks: Vec<Block>,
     /// The maps that it uses.
     pub maps: Vec<Map>,
-    /// The calls of `nf.log`.
+    /// The calls of `nf.log`, and what traces say.
     pub lines: Vec<Line>,
+    /// Of these the one that a packet ends with that is followed, if one may be.
+    pub follows: Option<usize>,
     /// The names of captures.
     pub captures: Vec<String>,
     /// The interfaces that packets are copied to.
@@ -461,7 +465,8 @@ impl Action {
             | Action::Mirror { .. }
             | Action::State { .. }
             | Action::Tag
-            | Action::PopTag => Vec::new(),
+            | Action::PopTag
+            | Action::Follow => Vec::new(),
             Action::PushTag { tag: one } | Action::SetState { value: one, .. } => vec![*one],
             Action::Loop { state, .. } => state.clone(),
             Action::Load { offset: one, .. } | Action::PacketSum { difference: one } => vec![*one],
@@ -689,6 +694,7 @@ impl fmt::Display for Action {
             Action::Tag => f.write_str("VLAN tag"),
             Action::PushTag { tag } => write!(f, "push VLAN tag {tag}"),
             Action::PopTag => f.write_str("pop VLAN tag"),
+            Action::Follow => f.write_str("follow the packet"),
             Action::Random => f.write_str("random"),
             Action::Time => f.write_str("time"),
         }

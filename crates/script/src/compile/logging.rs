@@ -1,8 +1,10 @@
-//! `nf.log` in the kernel: a program tells which line of its text it is at, and the numbers in it, by a ring buffer; the
-//! words are put together by who reads that.
+//! `nf.log` and traces in the kernel: a program tells which line of its text it is at, and the numbers in it, by a ring
+//! buffer; the words are put together by who reads that.
 
-use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+
+use crate::logged::{Logged, Scalar};
+use crate::trace;
 
 /// Numbers that a line may have: what there is room for on the stack.
 pub(super) const MOST_NUMBERS: usize = 8;
@@ -15,15 +17,35 @@ pub(super) const MOST_STRINGS: usize = 4;
 /// Numbers that say which octets of a string are dots: a bit for each octet, from the highest of the first on.
 pub(super) const DOTS: usize = 4;
 
-/// A call of `nf.log`: its values are one behind the other, with a blank between them.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Line(pub(super) Vec<Part>);
+/// What a program tells in a record: a call of `nf.log`, or a part of a packet's trace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    pub(super) form: Form,
+    /// Its values.
+    pub(super) parts: Vec<Part>,
+}
 
-/// A value of it.
+/// What the values of a line are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    /// Of `nf.log`: words, behind them fields with these names.
+    Log(Vec<String>),
+    /// A packet begins that is followed: its length, and its first octets.
+    Begin,
+    /// It has come by this line of the script, with what these variables have; or, without a name, a condition.
+    Point(u32, Vec<String>),
+    /// It ends: place among the counters, whether it was changed, and the [fault](super::account::fault).
+    End,
+}
+
+/// A value of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     /// It is known.
     Text(String),
+    /// What there is of it to say is known: it is no string.
+    Bare(String),
+    Nil,
     Integer,
     Boolean,
     Mac,
@@ -32,9 +54,16 @@ pub(super) enum Part {
     Ipv6,
     /// So many octets, eight in a number; the last one is filled up with zeros.
     Octets(usize),
+    /// A byte array, of which only the length is told.
+    Length,
     /// A string of the packet: its length, and which of its octets are dots if that is not known; the octets are behind all
     /// numbers of the line.
     String {
+        lower: bool,
+        dotted: bool,
+    },
+    /// The beginning of such a string: before these numbers, the length of all of it.
+    Beginning {
         lower: bool,
         dotted: bool,
     },
@@ -42,84 +71,180 @@ pub(super) enum Part {
     Optional(Box<Part>),
 }
 
+/// What a record of a program says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Said {
+    /// It logs this.
+    Log(Logged),
+    /// A packet begins that is followed, the one of this number.
+    Begin {
+        /// The packet.
+        packet: i64,
+        /// Octets that it has, with a link header that is true or made up.
+        length: i64,
+        /// Its first octets, behind the link header.
+        octets: Vec<u8>,
+    },
+    /// It has come by a line.
+    Point {
+        /// The packet.
+        packet: i64,
+        /// The line of the script.
+        line: u32,
+        /// What came of it there.
+        told: String,
+    },
+    /// It ends.
+    End {
+        /// The packet.
+        packet: i64,
+        /// Which of the counters has counted it: a verdict of [`Verdict::ALL`](crate::vm::Verdict::ALL), or another one of
+        /// [`super::account`].
+        place: usize,
+        /// Whether something was written to it.
+        changed: bool,
+        /// The error, if that is how it ended: see [`super::account::fault`].
+        fault: u64,
+    },
+}
+
 impl Part {
     /// How many numbers it takes.
     pub(super) fn numbers(&self) -> usize {
         match self {
-            Self::Text(_) => 0,
-            Self::Integer | Self::Boolean | Self::Mac | Self::Ipv4 => 1,
+            Self::Text(_) | Self::Bare(_) | Self::Nil => 0,
+            Self::Integer | Self::Boolean | Self::Mac | Self::Ipv4 | Self::Length => 1,
             Self::Ipv6 => 2,
             Self::Octets(count) => count.div_ceil(8),
             Self::String { dotted, .. } => 1 + if *dotted { DOTS } else { 0 },
+            Self::Beginning { dotted, .. } => 2 + if *dotted { DOTS } else { 0 },
             Self::Optional(part) => 1 + part.numbers(),
         }
     }
 
     pub(super) fn is_string(&self) -> bool {
-        matches!(self, Self::String { .. })
+        matches!(self, Self::String { .. } | Self::Beginning { .. })
     }
 
-    fn write(&self, f: &mut impl fmt::Write, numbers: &[i64]) -> fmt::Result {
+    fn scalar(&self, numbers: &[i64]) -> Scalar {
         match (self, numbers) {
-            (Self::Text(text), []) => f.write_str(text),
-            (Self::Integer, [number]) => write!(f, "{number}"),
-            (Self::Boolean, [number]) => write!(f, "{}", *number != 0),
+            (Self::Text(text), []) => Scalar::Text(text.clone().into_bytes()),
+            (Self::Bare(text), []) => Scalar::Other(text.clone()),
+            (Self::Integer, [number]) => Scalar::Integer(*number),
+            (Self::Boolean, [number]) => Scalar::Boolean(*number != 0),
+            (Self::Length, [number]) => Scalar::Other(format!("{number} octets")),
             (Self::Mac, [number]) => {
                 let [_, _, octets @ ..] = number.to_be_bytes();
                 let octets = octets.map(|octet| format!("{octet:02X}"));
-                f.write_str(&octets.join(":"))
+                Scalar::Text(octets.join(":").into())
             }
-            (Self::Ipv4, [number]) => write!(f, "{}", Ipv4Addr::from(*number as u32)),
+            (Self::Ipv4, [number]) => Scalar::Text(Ipv4Addr::from(*number as u32).to_string().into()),
             (Self::Ipv6, [high, low]) => {
-                write!(f, "{}", Ipv6Addr::from(u128::from(*high as u64) << 64 | u128::from(*low as u64)))
+                let address = Ipv6Addr::from(u128::from(*high as u64) << 64 | u128::from(*low as u64));
+                Scalar::Text(address.to_string().into())
             }
             (Self::Octets(count), numbers) => {
-                let octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
-                f.write_str(&String::from_utf8_lossy(&octets[..(*count).min(octets.len())]))
+                let mut octets: Vec<u8> = numbers.iter().flat_map(|number| number.to_be_bytes()).collect();
+                octets.truncate(*count);
+                Scalar::Text(octets)
             }
-            (Self::String { lower, .. }, [length, more @ ..]) => {
-                let (dots, words) = more.split_at(more.len().saturating_sub(ROOM / 8));
-                let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
-                octets.truncate(usize::try_from(*length).unwrap_or(0));
-                let is_dot = |at: usize| dots.get(at / 64).is_some_and(|word| word << (at % 64) < 0);
-                for (at, octet) in octets.iter_mut().enumerate() {
-                    *octet = match is_dot(at) {
-                        true => b'.',
-                        false if *lower => octet.to_ascii_lowercase(),
-                        false => *octet,
-                    };
-                }
-                f.write_str(&String::from_utf8_lossy(&octets))
+            (Self::String { lower, .. }, [length, more @ ..]) => Scalar::Text(looks(*length, more, *lower)),
+            (Self::Beginning { lower, .. }, [all, length, more @ ..]) => {
+                let octets = looks(*length, more, *lower);
+                let all = usize::try_from(*all).unwrap_or(0).max(octets.len());
+                Scalar::Beginning(octets, all)
             }
-            (Self::Optional(part), [there, numbers @ ..]) if *there != 0 => part.write(f, numbers),
-            _ => f.write_str("nil"),
+            (Self::Optional(part), [there, numbers @ ..]) if *there != 0 => part.scalar(numbers),
+            _ => Scalar::Nil,
         }
     }
 }
 
+/// A string of the packet: its length, its dots, its octets.
+fn looks(length: i64, more: &[i64], lower: bool) -> Vec<u8> {
+    let (dots, words) = more.split_at(more.len().saturating_sub(ROOM / 8));
+    let mut octets: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
+    octets.truncate(usize::try_from(length).unwrap_or(0));
+    let is_dot = |at: usize| dots.get(at / 64).is_some_and(|word| word << (at % 64) < 0);
+    for (at, octet) in octets.iter_mut().enumerate() {
+        *octet = match is_dot(at) {
+            true => b'.',
+            false if lower => octet.to_ascii_lowercase(),
+            false => *octet,
+        };
+    }
+    octets
+}
+
 impl Line {
-    /// The line with these numbers, as many as it takes: those that are missing are zeros.
+    /// A call of `nf.log` without fields.
+    #[cfg(test)]
+    fn words(parts: Vec<Part>) -> Self {
+        Self { form: Form::Log(Vec::new()), parts }
+    }
+
+    /// Whether it is told of packets that are followed alone.
+    pub(super) const fn is_of_trace(&self) -> bool {
+        !matches!(self.form, Form::Log(_))
+    }
+
+    /// What the line says with these numbers, as many as it takes: those that are missing are zeros.
     #[must_use]
-    pub fn text(&self, numbers: &[i64]) -> String {
-        let mut text = String::new();
+    pub fn said(&self, numbers: &[i64]) -> Said {
+        let (packet, numbers) = match numbers {
+            [packet, rest @ ..] if self.is_of_trace() => (*packet, rest),
+            numbers => (0, numbers),
+        };
+        let scalars = self.scalars(numbers);
+        let integer = |at: usize| match scalars.get(at) {
+            Some(Scalar::Integer(number)) => *number,
+            _ => 0,
+        };
+        match &self.form {
+            Form::Log(names) => Said::Log(Logged::new(scalars, names)),
+            Form::Begin => {
+                let length = integer(0);
+                let octets = match scalars.into_iter().nth(1) {
+                    Some(Scalar::Text(octets)) => octets,
+                    _ => Vec::new(),
+                };
+                Said::Begin { packet, length, octets }
+            }
+            Form::Point(line, names) => {
+                Said::Point { packet, line: *line, told: trace::told(names, &scalars) }
+            }
+            Form::End => Said::End {
+                packet,
+                place: usize::try_from(integer(0) / 8).unwrap_or(usize::MAX),
+                changed: integer(1) != 0,
+                fault: integer(2).cast_unsigned(),
+            },
+        }
+    }
+
+    fn scalars(&self, numbers: &[i64]) -> Vec<Scalar> {
         let mut numbers = numbers.to_vec();
-        let count = self.0.iter().map(Part::numbers).sum();
-        let strings = self.0.iter().filter(|part| part.is_string()).count();
+        let count = self.parts.iter().map(Part::numbers).sum();
+        let strings = self.parts.iter().filter(|part| part.is_string()).count();
         numbers.resize(count + strings * (ROOM / 8), 0);
         let (mut rest, strings) = numbers.split_at(count);
         let mut strings = strings.chunks(ROOM / 8);
-        for (place, part) in self.0.iter().enumerate() {
+        let scalar = |part: &Part| {
             let (own, others) = rest.split_at(part.numbers());
             let octets = if part.is_string() { strings.next().unwrap_or_default() } else { &[] };
-            let own = [own, octets].concat();
-            if place > 0 {
-                text.push(' ');
-            }
-            // A string takes whatever is written to it.
-            let _ = part.write(&mut text, &own);
             rest = others;
+            part.scalar(&[own, octets].concat())
+        };
+        self.parts.iter().map(scalar).collect()
+    }
+
+    /// The same as text, of a call of `nf.log`.
+    #[cfg(test)]
+    pub(super) fn text(&self, numbers: &[i64]) -> String {
+        match self.said(numbers) {
+            Said::Log(logged) => logged.shown(),
+            other => panic!("{other:?}"),
         }
-        text
     }
 }
 
@@ -174,10 +299,10 @@ mod tests {
         let numbers = [0x2001_0db8 << 32, 1, 0xc000_0201, 0x0200_0000_00ab, 1, 1, -7, 0, 5];
         let octets = [i64::from_be_bytes(*b"octets, "), i64::from_be_bytes(*b"9\xff------")];
         assert_eq!(
-            Line(parts.to_vec()).text(&[&numbers[..], &octets].concat()),
+            Line::words(parts.to_vec()).text(&[&numbers[..], &octets].concat()),
             "from 2001:db8::1 192.0.2.1 02:00:00:00:00:AB true -7 nil octets, 9\u{fffd}"
         );
-        assert_eq!(Line(vec![Part::Integer]).text(&[]), "0", "what somebody else wrote");
+        assert_eq!(Line::words(vec![Part::Integer]).text(&[]), "0", "what somebody else wrote");
     }
 
     #[test]

@@ -1,13 +1,16 @@
 //! Rules for the kernel tier, in Lua: what is compiled with a script asks by itself whether a packet is its own.
 
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use wire::protocol;
 
 use crate::matching::Rule;
+use crate::trace;
 use crate::vm::Script;
+use crate::vm::traced::FOLLOW;
 
 /// What that function returns for packets that are not the script's: no verdict, and nothing is counted.
 pub(super) const UNMATCHED: u64 = 1 << 40;
@@ -17,59 +20,135 @@ pub(super) const NAME: &str = "sidestep_matched";
 /// The method that tells it of the transport header what nft(8) looks at; Lua has none.
 pub(super) const TRANSPORT: &str = "sidestep_transport";
 
+/// The function that asks whether a packet is one that is to be followed.
+pub(super) const CHOSEN: &str = "sidestep_chosen";
+
 /// The script with a function of its own that gives it the packets of which the rule holds, and lets others pass.
 /// Interfaces are the caller's to see to.
 #[must_use]
 pub fn matched(script: &Script, rule: &Rule) -> Script {
+    with_rules(script, rule, None)
+}
+
+/// The same with [points](crate::trace::points) in the script, which tell of packets of which the other rule holds.
+///
+/// # Errors
+/// If the script is no Lua 5.4, or too long for that.
+pub fn followed(script: &Script, rule: &Rule, which: &Rule) -> Result<Script, String> {
+    let source = trace::points(&script.source)?;
+    Ok(with_rules(&Script { source, ..script.clone() }, rule, Some(which)))
+}
+
+fn with_rules(script: &Script, rule: &Rule, which: Option<&Rule>) -> Script {
     let asks = Rule { iif: None, oif: None, ..rule.clone() };
-    if asks == Rule::default() {
+    if asks == Rule::default() && which.is_none() {
         return script.clone();
     }
-    let mut body = String::new();
-    let ip = match asks.family {
-        Some(4) => "p:data(packet_eth):data(packet_ip)",
-        Some(_) => "p:data(packet_eth):data(packet_ip6)",
-        None => "p:data(packet_eth):data(packet_ip6) or p:data(packet_eth):data(packet_ip)",
-    };
+    let (mut top, mut body) = (String::new(), String::new());
+    if asks != Rule::default() {
+        top = prefixes(&asks);
+        body = conditions(&asks, &UNMATCHED.to_string(), Prefixes::Tables);
+    }
+    if let Some(which) = which {
+        let conditions = conditions(which, "false", Prefixes::Octets);
+        let _ = writeln!(top, "function {CHOSEN}(p)\n{conditions}return true\nend");
+        let _ = writeln!(body, "if {CHOSEN}(p) then {FOLLOW}() end");
+    }
+    let (source, function) = (&script.source, &script.function);
+    // Behind the script, so that its lines keep their numbers.
+    let source = format!("{source}\n{top}function {NAME}(p)\n{body}return {function}(p)\nend\n");
+    Script { source, function: NAME.to_owned(), ..script.clone() }
+}
+
+/// How an address is looked for in a prefix.
+#[derive(Clone, Copy, PartialEq)]
+enum Prefixes {
+    /// By a table, which a program shares with the one that comes after it.
+    Tables,
+    /// Octet by octet.
+    Octets,
+}
+
+fn addresses(rule: &Rule) -> impl Iterator<Item = (&'static str, IpNet)> {
+    [("saddr", rule.saddr), ("daddr", rule.daddr)]
+        .into_iter()
+        .filter_map(|(field, prefix)| Some((field, prefix?)))
+}
+
+fn prefixes(rule: &Rule) -> String {
     let mut sets = String::new();
-    let _ = writeln!(body, "local ip = {ip}\nif not ip then return {UNMATCHED} end");
-    for (field, prefix) in [("saddr", &asks.saddr), ("daddr", &asks.daddr)] {
-        let Some(prefix) = prefix else { continue };
-        let prefix: &IpNet = prefix;
+    for (field, prefix) in addresses(rule) {
         let _ = writeln!(
             sets,
             "local sidestep_{field} = nf.prefixes {{ name = 'match {field} {prefix}', limit = 1 }} \
              sidestep_{field}:add('{prefix}')"
         );
-        let _ =
-            writeln!(body, "if not sidestep_{field}:find(ip:{field}():get()) then return {UNMATCHED} end");
     }
-    let ports = [("sport", 0, &asks.source_ports), ("dport", 2, &asks.destination_ports)];
+    sets
+}
+
+/// Statements that return something else where the rule does not hold.
+fn conditions(rule: &Rule, otherwise: &str, by: Prefixes) -> String {
+    let mut body = String::new();
+    let ip = match rule.family {
+        Some(4) => "p:data(packet_eth):data(packet_ip)",
+        Some(_) => "p:data(packet_eth):data(packet_ip6)",
+        None => "p:data(packet_eth):data(packet_ip6) or p:data(packet_eth):data(packet_ip)",
+    };
+    if *rule == Rule::default() {
+        return body;
+    }
+    let _ = writeln!(body, "local ip = {ip}\nif not ip then return {otherwise} end");
+    for (field, prefix) in addresses(rule) {
+        let condition = match by {
+            Prefixes::Tables => format!("sidestep_{field}:find(ip:{field}():get())"),
+            Prefixes::Octets => octets(field, prefix),
+        };
+        let _ = writeln!(body, "if not ({condition}) then return {otherwise} end");
+    }
+    let ports = [("sport", 0, &rule.source_ports), ("dport", 2, &rule.destination_ports)];
     let has_ports = ports.iter().any(|(.., ports)| !ports.is_empty());
-    let protocols = match asks.protocol {
+    let protocols = match rule.protocol {
         Some(number) => Some(number.to_string()),
         None => has_ports.then(|| format!("{}, {}", protocol::TCP, protocol::UDP)),
     };
     if let Some(protocols) = protocols {
         let _ =
-            writeln!(body, "local th = ip:{TRANSPORT}({protocols})\nif not th then return {UNMATCHED} end");
+            writeln!(body, "local th = ip:{TRANSPORT}({protocols})\nif not th then return {otherwise} end");
     }
-    if let Some(kind) = asks.icmp_type {
-        let _ = writeln!(body, "if #th < 1 or th[0] ~= {kind} then return {UNMATCHED} end");
+    if let Some(kind) = rule.icmp_type {
+        let _ = writeln!(body, "if #th < 1 or th[0] ~= {kind} then return {otherwise} end");
     }
     for (field, at, ranges) in ports.iter().filter(|(.., ranges)| !ranges.is_empty()) {
         let range = |range: &RangeInclusive<u16>| {
             format!("{field} >= {} and {field} <= {}", range.start(), range.end())
         };
         let any: Vec<String> = ranges.iter().map(range).collect();
-        let _ = writeln!(body, "if #th < {} then return {UNMATCHED} end", at + 2);
+        let _ = writeln!(body, "if #th < {} then return {otherwise} end", at + 2);
         let _ = writeln!(body, "local {field} = th[{at}] << 8 | th[{}]", at + 1);
-        let _ = writeln!(body, "if not ({}) then return {UNMATCHED} end", any.join(" or "));
+        let _ = writeln!(body, "if not ({}) then return {otherwise} end", any.join(" or "));
     }
-    let (source, function) = (&script.source, &script.function);
-    // Behind the script, so that its lines keep their numbers.
-    let source = format!("{source}\n{sets}function {NAME}(p)\n{body}return {function}(p)\nend\n");
-    Script { source, function: NAME.to_owned(), ..script.clone() }
+    body
+}
+
+/// That an address is in a prefix.
+fn octets(field: &str, prefix: IpNet) -> String {
+    let (octets, first) = match (prefix.network(), field) {
+        (IpAddr::V4(address), "saddr") => (address.octets().to_vec(), 12),
+        (IpAddr::V4(address), _) => (address.octets().to_vec(), 16),
+        (IpAddr::V6(address), "saddr") => (address.octets().to_vec(), 8),
+        (IpAddr::V6(address), _) => (address.octets().to_vec(), 24),
+    };
+    let length = usize::from(prefix.prefix_len());
+    let mut all = vec!["true".to_owned()];
+    for (place, octet) in octets.iter().enumerate().take(length.div_ceil(8)) {
+        let mask = match length - 8 * place {
+            8.. => 0xff,
+            bits => 0xff_u8 << (8 - bits),
+        };
+        all.push(format!("ip:raw({}, 1):get()[0] & {mask} == {}", first + place, octet & mask));
+    }
+    all.join(" and ")
 }
 
 #[cfg(test)]

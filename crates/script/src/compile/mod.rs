@@ -52,6 +52,8 @@ mod slot;
 mod tagged;
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod traced;
 
 use std::os::fd::RawFd;
 
@@ -62,7 +64,7 @@ use crate::vm::{Script, ScriptError};
 use account::Accounts;
 pub use attach_type::{AttachType, Side};
 pub use emit::{Assembled, PUNT_MASK, Results};
-pub use matching::matched;
+pub use matching::{followed, matched};
 pub use refusal::Refusal;
 
 /// Why a script is not compiled.
@@ -137,7 +139,7 @@ pub fn compile(
         mirrors: account::Mirrors::Sent(0),
         counters: 0,
         fault: 0,
-        log: Some(account::Log { ring: 0, program: 0, scratch: 0 }),
+        log: Some(account::Log { ring: 0, program: 0, scratch: 0, followed: 0 }),
     };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(nowhere))?;
     Ok(compiled)

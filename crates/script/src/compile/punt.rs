@@ -57,6 +57,17 @@ end";
 }
 
 #[test]
+fn a_record_that_is_set_is_left_to_lua_as_another_entry_is() {
+    for value in ["'int'", "{ 'int', 'int' }"] {
+        let values = if value.contains('{') { "2, 3" } else { "2" };
+        let table = format!("local t = nf.table {{ name = 't', key = 'int', value = {value} }}");
+        let body = format!("if #p > 9 and t:set(1, {values}) then return NF_DROP end return NF_ACCEPT");
+        let punts = punts(&table, &body);
+        assert!(punts.len() == 1 && punts[0].0 == 4 && punts[0].1.starts_with("'t'"), "{punts:?}");
+    }
+}
+
+#[test]
 fn what_lasts_or_has_an_effect_is_left_to_lua() {
     for (before, body, reason) in [
         ("local seen = nf.counter 'seen'", "seen:add() return NF_DROP", "'seen': tables"),

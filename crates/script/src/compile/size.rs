@@ -22,7 +22,7 @@ fn instructions(file: &str, function: &str, has_link: bool) -> usize {
         mirrors: Mirrors::Sent(0),
         counters: 0,
         fault: 0,
-        log: Some(Log { ring: 0, program: 0, scratch: 0 }),
+        log: Some(Log { ring: 0, program: 0, scratch: 0, followed: 0 }),
     };
     compiled.assemble(&vec![0; compiled.maps().len()], Some(accounts)).expect("it fits").code.len()
 }

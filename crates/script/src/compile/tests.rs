@@ -566,6 +566,25 @@ fn a_call_without_a_result_is_no_argument() {
 }
 
 #[test]
+fn fields_that_lua_would_not_log_are_left_to_lua() {
+    let many: String = (0..17).map(|number| format!("f{number} = 1,")).collect();
+    let far: String = (0..9).map(|number| format!("f{number} = p:get()[{number}],")).collect();
+    for (fields, reason) in [
+        ("1, 2", "a table is made for each packet"),
+        ("['a'] = 1", "a table is made for each packet"),
+        ("a = 1, a = 2", "the field a of a log is named twice"),
+        ("t = {}", "a table is made for each packet"),
+        (&*many, "16 fields at most"),
+        (&*far, "more than 8 numbers"),
+    ] {
+        let text = format!("function process_packet(p) nf.log('x', {{ {fields} }}) return NF_ACCEPT end");
+        let refusals = compile(&text).expect_err(fields);
+        assert!(refusals[0].reason.contains(reason), "{fields}: {refusals:?}");
+    }
+    assert!(compile("function process_packet(p) nf.log({ a = #p }, 1) return NF_ACCEPT end").is_err());
+}
+
+#[test]
 fn a_checksum_of_zeros_is_0xffff() {
     let text = "function process_packet(p)
         p:data(packet_eth):data(packet_ip):data(packet_icmp):type():set(0)

@@ -73,6 +73,8 @@ impl Store {
                     let (octets, count) =
                         replace_bits(self.bytes(), region.start, length, number.cast_unsigned());
                     self.put(region.start / 8, &octets[..count])?;
+                } else {
+                    self.octets.write_same();
                 }
                 Ok(Written::Done)
             }

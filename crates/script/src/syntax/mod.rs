@@ -4,6 +4,7 @@
 
 mod literal;
 pub(crate) mod names;
+pub(crate) mod points;
 mod read;
 mod settled;
 pub(crate) mod tree;
@@ -22,15 +23,19 @@ const STACK: usize = 256 << 20;
 /// # Errors
 /// If it is longer than 256 KB, or uses what this parser does not know.
 pub(crate) fn parse(text: &str) -> Result<tree::Chunk> {
+    with_stack(text, || parse_here(text))
+}
+
+/// Has a text read in a thread with stack enough for its tree.
+fn with_stack<T: Send>(text: &str, read: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     if text.len() > LONGEST {
         let message = format!("the file has {} bytes; the compiler takes {LONGEST} at most", text.len());
         return Err(Error { line: 1, message });
     }
     std::thread::scope(|scope| {
-        let parser = std::thread::Builder::new().stack_size(STACK);
-        let parsing = parser.spawn_scoped(scope, || parse_here(text));
-        let parsed = parsing.map(std::thread::ScopedJoinHandle::join);
-        match parsed {
+        let reader = std::thread::Builder::new().stack_size(STACK);
+        let reading = reader.spawn_scoped(scope, read);
+        match reading.map(std::thread::ScopedJoinHandle::join) {
             Ok(Ok(result)) => result,
             _ => Err(Error { line: 1, message: "the parser failed".to_owned() }),
         }

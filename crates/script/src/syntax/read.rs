@@ -237,7 +237,7 @@ impl Reader {
                 for (name, value) in names.iter().zip(&values) {
                     let made = match &*value.kind {
                         ExpressionKind::Method(_, method, _) => Made::By(method.clone()),
-                        ExpressionKind::Table => Made::Here(self.function_here()),
+                        ExpressionKind::Table(_) => Made::Here(self.function_here()),
                         _ => continue,
                     };
                     self.made.insert(*name, made);
@@ -479,12 +479,14 @@ impl Reader {
     }
 
     fn table(&mut self, table: &ast::TableConstructor) -> Result<ExpressionKind> {
-        // No table is made in the kernel; but there may be functions in it.
+        // No table is made in the kernel but for fields of a log; and there may be functions in it.
+        let mut named = Some(Vec::new());
         for field in table.fields() {
             match field {
                 ast::Field::ExpressionKey { key, value, .. } => {
                     self.expression(key)?;
                     self.expression(value)?;
+                    named = None;
                 }
                 ast::Field::NameKey { key, value, .. } => {
                     self.mention(Mentioned::Key, text(key), line_of(key));
@@ -493,12 +495,18 @@ impl Reader {
                         // It may be a protocol's.
                         self.mention(Mentioned::SetGlobal, String::from_utf8_lossy(name), value.line);
                     }
+                    if let Some(named) = &mut named {
+                        named.push((text(key).into(), value));
+                    }
                 }
-                ast::Field::NoKey(value) => drop(self.expression(value)?),
+                ast::Field::NoKey(value) => {
+                    self.expression(value)?;
+                    named = None;
+                }
                 other => return Err(unknown(other)),
             }
         }
-        Ok(ExpressionKind::Table)
+        Ok(ExpressionKind::Table(named))
     }
 }
 

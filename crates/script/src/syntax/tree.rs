@@ -220,8 +220,8 @@ pub(crate) enum ExpressionKind {
     Unary(Unary, Expression),
     /// An operator between its operands.
     Binary(Binary, Expression, Expression),
-    /// `{ … }`
-    Table,
+    /// `{ … }`: its entries, if all have names
+    Table(Option<Vec<(Arc<str>, Expression)>>),
     /// `( … )`, where it matters: one value of what may be several.
     One(Expression),
 }

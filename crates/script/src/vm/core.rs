@@ -8,18 +8,18 @@ use mlua::{Function, HookTriggers, Lua, Table, VmState};
 
 use super::error::fail;
 use super::named::Tables;
+use super::twin::Twin;
 use crate::host::Host;
 use crate::metric::Declared;
 use crate::protocol::Protocols;
 use crate::store::Store;
+use crate::trace::Lines;
 
 /// Instructions between two looks at the budget.
 const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 /// Octets that are copied in the time of an instruction: without this, a loop that makes a string of a large packet would
 /// run for a second before its instructions are used up.
 const OCTETS_PER_INSTRUCTION: usize = 64;
-/// Most lines of one packet that are followed.
-const MAX_LINES: usize = 1000;
 /// Most deferred calls that wait at a time.
 pub const MAX_DEFERRED: usize = 4096;
 
@@ -37,15 +37,6 @@ impl Default for Limits {
     fn default() -> Self {
         Self { instructions: 1_000_000, memory: 16 << 20 }
     }
-}
-
-/// A line of a script that a packet went through.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
-    /// The script, or the module.
-    pub path: String,
-    /// From 1.
-    pub number: usize,
 }
 
 /// Deferred work.
@@ -128,6 +119,10 @@ pub(crate) struct Core {
     preloaded: RefCell<Vec<(&'static str, Table)>>,
     /// What its scripts have metrics export.
     pub(super) metrics: RefCell<Declared>,
+    /// Where the packet goes that is followed.
+    pub(super) trace: RefCell<Option<Lines>>,
+    /// Functions with a second form for that.
+    pub(super) twins: RefCell<Vec<Twin>>,
 }
 
 impl Core {
@@ -146,6 +141,8 @@ impl Core {
             limits,
             preloaded: RefCell::default(),
             metrics: RefCell::default(),
+            trace: RefCell::default(),
+            twins: RefCell::default(),
         }
     }
 
@@ -212,11 +209,10 @@ impl Core {
         })
     }
 
-    /// Writes down the lines that the state goes through from now on, until it is [watched](Self::watch) as usual.
-    /// The budget is that of ordinary packets.
-    pub(crate) fn follow(self: &Rc<Self>, lua: &Lua) -> Rc<RefCell<Vec<Line>>> {
-        let (core, lines) = (Rc::clone(self), Rc::new(RefCell::new(Vec::new())));
-        let seen = Rc::clone(&lines);
+    /// Writes down the lines that the state goes through from now on, until it is [watched](Self::watch) as usual; but not
+    /// those that tell it by themselves. The budget is that of ordinary packets.
+    pub(crate) fn follow(self: &Rc<Self>, lua: &Lua) {
+        let core = Rc::clone(self);
         let triggers = HookTriggers::new().every_line().every_nth_instruction(INSTRUCTIONS_PER_LOOK);
         let hook = move |lua: &Lua, at: &mlua::debug::Debug<'_>| {
             if at.event() != mlua::debug::DebugEvent::Line {
@@ -224,15 +220,16 @@ impl Core {
             }
             let source = at.source();
             let path = source.source.as_deref().and_then(|source| source.strip_prefix('@'));
-            let mut lines = seen.borrow_mut();
-            if let (Some(path), Some(number), true) = (path, at.current_line(), lines.len() < MAX_LINES) {
-                lines.push(Line { path: path.to_owned(), number });
+            if let (Some(path), Some(number)) = (path, at.current_line())
+                && let Some(lines) = &mut *core.trace.borrow_mut()
+                && !core.is_of_twin(path, number)
+            {
+                lines.add(path, number, "");
             }
             Ok(VmState::Continue)
         };
         // It fails only without memory; then nothing is seen.
         let _ = lua.set_hook(triggers, hook);
-        lines
     }
 
     /// Takes the instructions since the last look off the budget.

@@ -6,10 +6,11 @@ use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
 use super::core::{Core, Job, MAX_DEFERRED};
 use super::error::fail;
-use super::natives::handle;
+use super::natives::{handle, is_octets};
 use super::verdict::Verdict;
-use super::{streams, tables};
+use super::{streams, tables, traced};
 use crate::checksum::{self, Layout};
+use crate::logged::{Logged, MOST_FIELDS, Scalar, field_name};
 use crate::mirror::interface_name;
 use crate::packet::Packet;
 use crate::pcap::capture_name;
@@ -29,10 +30,9 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Resu
     let host = shared();
     nf.set("get_time", lua.create_function(move |_, ()| Ok(host.borrow_mut().host.now_ms()))?)?;
     let (host, known) = (shared(), Rc::clone(core));
-    let log = move |_: &Lua, words: MultiValue| {
-        let words: mlua::Result<Vec<_>> = words.iter().map(|word| known.words(word)).collect();
-        let line = words?.join(" ");
-        host.borrow_mut().host.log(&line);
+    let log = move |lua: &Lua, values: MultiValue| {
+        let logged = known.logged(lua, values)?;
+        host.borrow_mut().host.log_fields(&logged);
         Ok(())
     };
     nf.set("log", lua.create_function(log)?)?;
@@ -45,7 +45,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, natives: &Table) -> mlua::Resu
     streams::install(lua, core, &nf, natives)?;
     globals.set("nf", nf)?;
     globals.set("require", require(lua, core)?)?;
-    Ok(())
+    traced::install(lua, core)
 }
 
 /// `nf.schedule(packet or nil, "function", id, delay, [packet, protocol])`
@@ -112,6 +112,56 @@ fn mirror(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
         core.shared.borrow_mut().host.mirror(&interface, &octets);
         Ok(())
     })
+}
+
+impl Core {
+    /// What a call of `nf.log` says: its values, the last of which may be a table of fields.
+    fn logged(&self, lua: &Lua, values: MultiValue) -> mlua::Result<Logged> {
+        let mut values: Vec<Value> = values.into_iter().collect();
+        let is_fields =
+            |value: &mut Value| matches!(value, Value::Table(table) if table.metatable().is_none());
+        let fields = match values.pop_if(is_fields) {
+            Some(Value::Table(fields)) => self.fields(lua, &fields)?,
+            _ => Vec::new(),
+        };
+        let (names, fields): (Vec<_>, Vec<_>) = fields.into_iter().unzip();
+        let words = values.iter().map(|value| self.words(value).map(Scalar::Other));
+        let mut all = words.collect::<mlua::Result<Vec<_>>>()?;
+        all.extend(fields);
+        Ok(Logged::new(all, &names))
+    }
+
+    fn fields(&self, lua: &Lua, fields: &Table) -> mlua::Result<Vec<(String, Scalar)>> {
+        let mut all = Vec::new();
+        for pair in fields.pairs::<Value, Value>() {
+            let (name, value) = pair?;
+            let Value::String(name) = name else {
+                return Err(fail(lua, "log: a field has a name: { port = 53 }"));
+            };
+            let name = name.to_string_lossy();
+            field_name(&name).map_err(|error| fail(lua, format_args!("log: {error}")))?;
+            let octets = matches!(&value, Value::Table(table) if is_octets(table));
+            let scalar = match octets {
+                true => Some(Scalar::Text(self.octets(lua, &value)?)),
+                false => self.scalar(&value),
+            };
+            let Some(scalar) = scalar else {
+                let kind = value.type_name();
+                return Err(fail(
+                    lua,
+                    format_args!("log: the field {name} is a {kind}, which cannot be logged"),
+                ));
+            };
+            if let Scalar::Text(octets) = &scalar {
+                self.copies(octets.len());
+            }
+            all.push((name, scalar));
+            if all.len() > MOST_FIELDS {
+                return Err(fail(lua, format_args!("log: a line has {MOST_FIELDS} fields at most")));
+            }
+        }
+        Ok(all)
+    }
 }
 
 /// Whether it is a view of a whole packet; that of a test has the octets of a byte array.

@@ -10,6 +10,7 @@ use super::core::{Core, Runtime};
 use super::error::fail;
 use super::verdict::Verdict;
 use crate::kind::Value as FieldValue;
+use crate::logged::Scalar;
 use crate::protocol::{Access, Changes, FieldName, Protocol, ProtocolId, Protocols, declaration};
 use crate::store::{AccessError, Given, Got, Handle, Store, Written};
 
@@ -147,9 +148,27 @@ impl Core {
         }
     }
 
+    /// A value that is no object.
+    pub(super) fn scalar(&self, value: &Value) -> Option<Scalar> {
+        Some(match value {
+            Value::Nil => Scalar::Nil,
+            Value::Boolean(value) => Scalar::Boolean(*value),
+            Value::Integer(number) => Scalar::Integer(*number),
+            Value::Number(number) => Scalar::Float(*number),
+            Value::String(text) => Scalar::Text(text.as_bytes().to_vec()),
+            Value::LightUserData(_) => Scalar::Other(self.words(value).ok()?),
+            _ => return None,
+        })
+    }
+
     pub(super) fn runtime(&self) -> mlua::Result<&Runtime> {
         self.runtime.get().ok_or_else(|| mlua::Error::runtime("the state is not ready"))
     }
+}
+
+/// Whether a table is a byte array.
+pub(super) fn is_octets(table: &Table) -> bool {
+    table.metatable().is_some() && matches!(table.raw_get("view"), Ok(Value::LightUserData(_)))
 }
 
 /// Each operation twice: as `of_packet`, on a view of the packet, which is a method of views as it is; and as `of_any`,

@@ -10,6 +10,7 @@ use super::error::{ErrorKind, RUNTIME, ScriptError, TRACEBACK, text};
 use super::{library, natives, strings};
 use crate::protocol::builtin;
 use crate::store::Handle;
+use crate::syntax::points;
 
 /// A Lua state with everything that scripts may use.
 pub(crate) struct State {
@@ -61,7 +62,11 @@ impl State {
     pub(crate) fn load(&self, source: &str, path: &str) -> Result<(), ScriptError> {
         self.core.renew_budget();
         let chunk = self.lua.load(source).set_name(format!("@{path}")).set_mode(mlua::chunk::ChunkMode::Text);
-        chunk.exec().map_err(|error| self.error(&error))
+        let loaded = match source.contains(points::TWIN) {
+            true => self.core.taking_twins(&self.lua, path).and_then(|twins| chunk.call(twins)),
+            false => chunk.exec(),
+        };
+        loaded.map_err(|error| self.error(&error))
     }
 
     /// Runs the text of a script; what it returns.

@@ -202,6 +202,28 @@ fn octets_that_are_no_text_are_logged_as_well_as_they_can_be() {
 }
 
 #[test]
+fn fields_are_logged_by_their_names() {
+    let mut bench = Bench::body(
+        "nf.log('odd', { z = 1, a = p:raw(0, 2):get(), B = nil, c = 'x y', d = 1.5, e = true }) nf.log {}",
+    );
+    bench.pass(&mut packet());
+    assert_eq!(bench.log(), ["odd a=\"\\u{2}\\0\" c=\"x y\" d=1.5 e=true z=1", ""]);
+    let many: String = (0..17).map(|number| format!("f{number} = 1,")).collect();
+    for (fields, wrong) in [
+        ("1, 2", "a field has a name"),
+        ("['a b'] = 1", "\"a b\" names no field"),
+        ("[1] = 1", "a field has a name"),
+        ("t = {}", "the field t is a table, which cannot be logged"),
+        ("f = print or tostring", "the field f is a function"),
+        (&many, "16 fields at most"),
+    ] {
+        let mut bench = Bench::body(&format!("nf.log('x', {{ {fields} }})"));
+        let error = bench.fails(&mut packet());
+        assert!(error.contains(wrong), "{fields}: {error}");
+    }
+}
+
+#[test]
 fn modules_come_from_the_host() {
     let mut bench =
         Bench::body("nf.log(require('lib.adder')(2), require('lib.adder') == require('lib.adder'))");

@@ -14,7 +14,7 @@ use crate::failure::Failure;
 use crate::terminal::visible;
 use config::attachment::Attachment;
 use control::Error;
-use script_host::protocol::{Logs, Request, Scripts, Traced};
+use script_host::protocol::{LogLine, Logs, Request, Scripts, Traces};
 use script_host::supervisor::{answers, wait_for};
 
 /// How often news are asked for.
@@ -90,7 +90,7 @@ pub(super) fn logs(
 ) -> Result<io::Result<()>, Failure> {
     let mut after = 0;
     loop {
-        let logs: Logs = ask(socket, &Request::Logs { after })?;
+        let logs = with_lost(ask(socket, &Request::Logs { after })?, after);
         after = logs.last;
         for line in &logs.lines {
             let written = match json {
@@ -111,22 +111,68 @@ pub(super) fn logs(
     }
 }
 
-/// `script trace`
-pub(super) fn trace(
-    socket: &Path,
-    id: u32,
-    rule: String,
-    timeout: Duration,
-    out: &mut dyn Write,
-) -> Result<io::Result<()>, Failure> {
-    let _: () = ask(socket, &Request::Trace { id, rule })?;
+/// Lines behind that of the number `after`, with one that stands for those that are kept no more.
+fn with_lost(mut logs: Logs, after: u64) -> Logs {
+    let lost = logs.last.saturating_sub(after).saturating_sub(logs.lines.len() as u64);
+    // The first answer begins with what is kept.
+    if let Some(first) = logs.lines.first().filter(|_| after > 0 && lost > 0) {
+        let text = format!("{lost} lines are lost: they came faster than they were read");
+        let fields = [("lost".to_owned(), lost.into())].into_iter().collect();
+        logs.lines.insert(0, LogLine { unix_ms: first.unix_ms, id: 0, text, fields });
+    }
+    logs
+}
+
+/// Which packets are followed.
+pub(super) struct Wanted {
+    pub(super) id: u32,
+    pub(super) rule: String,
+    pub(super) count: u32,
+    pub(super) timeout: Duration,
+    pub(super) json: bool,
+}
+
+/// `script trace`: until all packets were followed, or the time is over.
+pub(super) fn trace(socket: &Path, wanted: Wanted, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
+    let Wanted { id, rule, count, timeout, json } = wanted;
+    let time_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let _: () = ask(socket, &Request::Trace { id, rule, count, time_ms })?;
     let deadline = Instant::now() + timeout;
+    let (mut told, mut missing) = (0, 0);
     loop {
-        if let Some(traced) = ask::<Option<Traced>>(socket, &Request::Traced { id })? {
-            return Ok(write!(out, "{}", list::traced(&traced)));
+        // The host may be the first to find that it is over.
+        let is_late = Instant::now() + FOLLOW >= deadline;
+        let traces: Traces = ask(socket, &Request::Traced { id })?;
+        for traced in &traces.packets {
+            let written = match json {
+                true => writeln!(out, "{}", serde_json::to_string(traced)?),
+                false => write!(out, "{}", list::traced(traced)),
+            };
+            if written.is_err() {
+                return Ok(written);
+            }
+            // What is handed over comes again, from Lua.
+            told += u32::from(traced.verdict.is_some());
         }
-        if Instant::now() >= deadline {
-            return Err(Failure::Message(format!("no packet came to script {id} within {timeout:?}")));
+        if let Err(closed) = out.flush() {
+            return Ok(Err(closed));
+        }
+        if traces.lost > missing {
+            missing = traces.lost;
+            eprintln!("{missing} records are lost: the kernel told them faster than they were read");
+        }
+        if told >= count {
+            return Ok(Ok(()));
+        }
+        if is_late || !traces.goes_on && traces.packets.is_empty() {
+            let packets =
+                if told == 0 { "no packet".to_owned() } else { format!("{told} of {count} packets") };
+            let when = match is_late {
+                true => format!("within {timeout:?}"),
+                false => "before the trace ended: the script was loaded anew, or somebody else follows it"
+                    .to_owned(),
+            };
+            return Err(Failure::Message(format!("{packets} came to script {id} {when}")));
         }
         std::thread::sleep(FOLLOW);
     }
@@ -189,4 +235,21 @@ fn start_in_background(socket: &Path) -> Result<(), Failure> {
         let last = said.lines().last().unwrap_or("it said nothing");
         Failure::Message(format!("the script host {silence}: {}", last.trim_start_matches("sidestep: ")))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_that_were_missed_are_told() {
+        let line = LogLine { unix_ms: 5, id: 1, text: "kept".to_owned(), fields: serde_json::Map::new() };
+        let logs = |last| Logs { lines: vec![line.clone(), line.clone()], last };
+        for (last, after) in [(7, 0), (7, 5), (3, 9)] {
+            assert_eq!(with_lost(logs(last), after).lines.len(), 2, "{last} {after}");
+        }
+        let told = with_lost(logs(7), 2);
+        assert_eq!((told.lines.len(), told.last, &told.lines[0].fields["lost"]), (3, 7, &3.into()));
+        assert!(told.lines[0].text.starts_with("3 lines are lost"));
+    }
 }

@@ -7,7 +7,7 @@ use linux::bpf::xdp::Mode;
 
 use config::attachment::Tier;
 use script_host::metric_protocol::{self, Exported};
-use script_host::protocol::{Scripts, Status, Traced, Verdicts};
+use script_host::protocol::{Scripts, Status, Traced, TracedLine, Verdicts};
 use serde::Serialize;
 
 use super::measure::Measured;
@@ -73,6 +73,12 @@ fn one(script: &Status, measured: Option<Measured>, metrics: &[Exported]) -> Str
     if script.handed_over > 0 {
         line("to Lua", format_args!("{} of them, handed over by the kernel", script.handed_over));
     }
+    if script.traced {
+        line("traced", format_args!("by somebody, at this moment"));
+    }
+    if script.lost > 0 {
+        line("lost", format_args!("{} lines of the log, captured packets and the like", script.lost));
+    }
     if let Some(ns) = script.ns_per_packet {
         line("time", format_args!("{ns} ns for a packet"));
     }
@@ -129,25 +135,37 @@ fn exported(metric: &Exported) -> String {
 
 /// A packet's way.
 pub(super) fn traced(traced: &Traced) -> String {
-    let mut text = format!("packet of {} octets\n", traced.length);
+    let mut text = format!("packet of {} octets, in {}\n", traced.length, tier(&traced.tier));
     for row in traced.packet.as_bytes().chunks(64) {
         let octets: Vec<_> = row.chunks(2).map(String::from_utf8_lossy).collect();
         let _ = writeln!(text, "  {}", octets.join(" "));
     }
-    let mut file = "";
-    for (path, number, source) in &traced.lines {
-        if path != file {
-            let _ = writeln!(text, "{path}");
-            file = path;
+    let mut known = "";
+    for TracedLine { file, line, text: source, told } in &traced.lines {
+        if file != known {
+            let _ = writeln!(text, "{file}");
+            known = file;
         }
-        let _ = writeln!(text, "{number:>6}  {source}");
+        let (source, told) = (visible(source.trim_end()), visible(told));
+        let _ = match told.is_empty() {
+            true => writeln!(text, "{line:>6}  {source}"),
+            false => writeln!(text, "{line:>6}  {source:<47} -- {told}"),
+        };
     }
     if let Some(error) = &traced.error {
         let _ = writeln!(text, "failed: {}", visible(error));
     }
     let changed = if traced.changed { ", changed" } else { "" };
-    let _ = writeln!(text, "{}{changed}", traced.verdict);
+    let verdict = traced.verdict.as_deref().unwrap_or("handed over to Lua");
+    let _ = writeln!(text, "{verdict}{changed}");
     text
+}
+
+fn tier(name: &str) -> &str {
+    match name {
+        "user" => "Lua",
+        _ => "the kernel",
+    }
 }
 
 /// Time of the day (UTC), with milliseconds.

@@ -42,6 +42,7 @@ use config::attachment::Hook;
 use config::folder::Folder;
 use config::run::Feature;
 use script::testing::Files;
+use script_host::protocol::MOST_TRACED;
 
 use self::options::{HookName, LoadOptions};
 use crate::failure::Failure;
@@ -229,7 +230,8 @@ A file .luarc.json beside the scripts has the editor find them:
     },
     /// Show what scripts have logged, and their errors
     ///
-    /// With --json each line is a JSON object in a line of its own: unix_ms, id (the script's number), text.
+    /// With --json each line is a JSON object in a line of its own: unix_ms, id (the script's number), text, and fields,
+    /// those that nf.log was given.
     #[command(after_help = "Examples:\n  sidestep script logs\n  sidestep script logs --follow\n  \
                             sidestep script logs --follow --json | jq 'select(.id == 1).text'")]
     Logs {
@@ -242,18 +244,28 @@ A file .luarc.json beside the scripts has the editor find them:
         #[command(flatten)]
         host: HostSocket,
     },
-    /// Follow the next packet through a script, line by line
+    /// Follow packets through a script, line by line, with what variables get
+    ///
+    /// In the kernel the program makes way for one that tells its lines, between two packets, and comes back when all
+    /// packets were followed, after the time, or when this command ends. Of a packet that the kernel hands over to Lua
+    /// both halves are told.
     #[command(after_help = "Examples:\n  sidestep script trace 1\n  \
-                            sidestep script trace 1 --match 'icmpv6 type 128'")]
+                            sidestep script trace 1 --match 'icmpv6 type 128' --count 3")]
     Trace {
         /// The script's number in the list
         id: u32,
-        /// Wait for a packet of which this holds
+        /// Follow packets of which this holds
         #[arg(long = "match", value_name = "RULE", default_value = "", value_parser = options::rule)]
         rule: String,
+        /// How many
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=MOST_TRACED as i64))]
+        count: u32,
         /// Give up after so long
         #[arg(long, default_value = "30s", value_parser = config::parse_duration)]
         timeout: Duration,
+        /// Write JSON lines; their fields are stable
+        #[arg(long)]
+        json: bool,
         #[command(flatten)]
         host: HostSocket,
     },
@@ -360,8 +372,9 @@ impl ScriptCommand {
                 output(client::logs(&host.path()?, follow, json, &mut out)?)?;
                 Ok(true)
             }
-            Self::Trace { id, rule, timeout, host } => {
-                output(client::trace(&host.path()?, id, rule, timeout, &mut out)?)?;
+            Self::Trace { id, rule, count, timeout, json, host } => {
+                let wanted = client::Wanted { id, rule, count, timeout, json };
+                output(client::trace(&host.path()?, wanted, &mut out)?)?;
                 Ok(true)
             }
             Self::Table(command) => {

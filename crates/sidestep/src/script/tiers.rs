@@ -11,6 +11,7 @@ use bpf::verdict;
 use config::folder::Folder;
 use linux::bpf::{Map, MapKind, Ring};
 use script::compile::account::{self, Accounts};
+use script::compile::logging::Said;
 use script::compile::{AttachType, CompileError, Compiled, Results, compile, logging};
 use script::testing::{self, Files, Given, Made};
 use script::vm::{Script, Verdict};
@@ -167,7 +168,12 @@ impl InKernel {
             ))
         };
         let (ring, counters, fault, scratch) = make().map_err(|error| error.to_string())?;
-        let log = Some(account::Log { ring: ring.as_raw_fd(), program: 1, scratch: scratch.as_raw_fd() });
+        let log = Some(account::Log {
+            ring: ring.as_raw_fd(),
+            program: 1,
+            scratch: scratch.as_raw_fd(),
+            followed: 0,
+        });
         // Nothing is sent by a test.
         let mirrors = account::Mirrors::Told;
         let accounts = Accounts { mirrors, counters: counters.as_raw_fd(), fault: fault.as_raw_fd(), log };
@@ -187,8 +193,10 @@ impl InKernel {
                 } else if let Some(name) = mirrors.get(name - captures.len()) {
                     mirrored.push((name.clone(), octets.to_vec()));
                 }
-            } else if let Some((_, line, numbers)) = logging::record(bytes) {
-                log.extend(lines.get(line).map(|line| line.text(&numbers)));
+            } else if let Some((_, line, numbers)) = logging::record(bytes)
+                && let Some(Said::Log(logged)) = lines.get(line).map(|line| line.said(&numbers))
+            {
+                log.push(logged.to_string());
             }
         });
         Ok(InKernelMade { result, frame, log, captured, mirrored })

@@ -5,7 +5,7 @@
 use lab::process::Process;
 use lab::scale::{emulated, scaled};
 
-use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path};
+use super::scene::{SERVER, SERVER_IPV4, ScriptScene, example_path, verifies_long_scripts};
 
 #[test]
 fn ssh_opens_for_who_has_knocked() {
@@ -68,6 +68,13 @@ fn each_example_runs_at_a_hook_and_fails_at_no_packet() {
                 ["sh", "-c", "ping -c 1 -W 0.1 \"$0\"; socat -u TCP6:[$0]:23,connect-timeout=0.1 -", SERVER];
             scene.run(&scene.client, &words);
             scene.has_served(&[tier]);
+            // With points it is accepted as well, or too long for this kernel.
+            let refused = scene.refusal(&["trace", "1", "--match", "udp dport 9", "--timeout", "1ms"]);
+            let is_too_long = refused.contains("too ") || refused.contains("gives up");
+            assert!(
+                refused.contains("no packet came") || is_too_long && !verifies_long_scripts(),
+                "{file} in {tier}: {refused}"
+            );
             scene.sidestep(&["unload", &file]);
         }
     }

@@ -134,23 +134,30 @@ impl ScriptScene {
     /// The client floods the server with pings, while a script is loaded anew as often as that goes: none is lost. How many
     /// pings.
     pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str) -> u64 {
+        self.under_a_flood(|reloads| {
+            let file = self.script(name, &format!("{text}\n-- {reloads}\n"));
+            self.sidestep(&["reload", &file]);
+        })
+    }
+
+    /// The same, while something else is done as often as that goes: it is told how often it was.
+    pub(crate) fn under_a_flood(&self, mut disturb: impl FnMut(u64)) -> u64 {
         let count = if emulated() { 10_000 } else { scaled(25_000, 100_000) };
         let log = self.folder.path().join("flood.log");
         let before = Echoes::parse(&self.echoes(&self.client));
         let mut command = self.client.command("ping").expect("the namespace");
         let mut flood =
             Process::start(command.args(["-q", "-f", "-c", &count.to_string(), SERVER]), &log).expect("ping");
-        let mut reloads = 0;
+        let mut times = 0;
         let deadline = Instant::now() + Duration::from_secs(120);
         while flood.ended().is_none() {
             assert!(Instant::now() < deadline, "the flood does not end");
-            let file = self.script(name, &format!("{text}\n-- {reloads}\n"));
-            self.sidestep(&["reload", &file]);
-            reloads += 1;
+            disturb(times);
+            times += 1;
         }
         let summary = std::fs::read_to_string(&log).expect("the log");
         let all_answered = before.all_answered(&summary, || self.echoes(&self.client));
-        assert!(reloads > 1 && all_answered, "{reloads} reloads: {summary}");
+        assert!(times > 1 && all_answered, "disturbed {times} times: {summary}");
         count
     }
 
@@ -184,6 +191,11 @@ impl ScriptScene {
             std::thread::sleep(Duration::from_millis(20));
         }
         process
+    }
+
+    /// Where what is started says what it says.
+    pub(crate) fn log(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
     }
 
     /// What a server has said.

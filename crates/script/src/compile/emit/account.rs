@@ -6,7 +6,7 @@ use bpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9, R10};
 use bpf::{Condition, Helper, Operation, Size};
 
 use super::{BEGUN, COUNTERS, Emitter, FOUND, Tails};
-use crate::compile::account::{CAPTURES_A_SECOND, ERRORS, SAMPLES};
+use crate::compile::account::{CAPTURES_A_SECOND, ERRORS, LOST, Log, SAMPLES};
 use crate::compile::ir::{Failure, Operand};
 use crate::compile::logging::{CAPTURED, LONGEST, OF_PACKET, ROOM};
 
@@ -94,8 +94,10 @@ impl Emitter<'_> {
             self.entry(accounts.fault);
             self.code.jump_if(R0, Condition::Equal, 0, tails.leave);
             self.code.store(Size::Double, R0, 0, R9);
+            self.note_fault();
         }
         self.code.bind(tails.leave);
+        self.end_trace();
         self.code.load(Size::Double, R0, R10, COUNTERS);
         // Within the value, whatever the verifier knows of it.
         self.code.and(R7, 0x38);
@@ -120,7 +122,7 @@ impl Emitter<'_> {
     }
 
     /// R0 = the only entry of a map.
-    fn entry(&mut self, map: RawFd) {
+    pub(super) fn entry(&mut self, map: RawFd) {
         self.code.store_value(Size::Word, R10, FOUND, 0);
         self.code.load_map(R1, &map);
         self.code.copy(R2, R10);
@@ -171,16 +173,20 @@ impl Emitter<'_> {
         self.code.add(R2, i32::from(HEAD));
         self.code.load(Size::Double, R3, R10, FOUND + 16);
         self.code.add(R3, 16);
-        self.code.set(R4, 0);
-        self.code.call(Helper::RingBufferOutput);
+        self.output();
         self.code.bind(end);
     }
 
     /// The same with strings of the packet, which are behind the numbers, in so many octets each. It is put together where
     /// there is more room than on the stack.
-    pub(super) fn log_strings(&mut self, line: usize, numbers: &[Operand], strings: &[[Operand; 2]]) {
+    pub(super) fn log_strings(
+        &mut self,
+        log: Log,
+        line: usize,
+        numbers: &[Operand],
+        strings: &[[Operand; 2]],
+    ) {
         const POINTER: i16 = FOUND;
-        let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
         let end = self.code.label();
         self.entry(log.scratch);
         self.code.jump_if(R0, Condition::Equal, 0, end);
@@ -189,6 +195,11 @@ impl Emitter<'_> {
         self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
         self.code.store(Size::Double, R3, RECORD, R0);
         let mut at = RECORD + 8;
+        if let Some(slot) = self.packet_slot(line) {
+            self.code.load(Size::Double, R1, R10, slot);
+            self.code.store(Size::Double, R3, at, R1);
+            at += 8;
+        }
         for number in numbers {
             let number = self.read(*number, R0);
             self.code.store(Size::Double, R3, at, number);
@@ -210,25 +221,57 @@ impl Emitter<'_> {
         self.code.load(Size::Double, R2, R10, POINTER);
         self.code.add(R2, i32::from(RECORD));
         self.code.set(R3, i32::from(at - RECORD));
-        self.code.set(R4, 0);
-        self.code.call(Helper::RingBufferOutput);
+        self.output();
         self.code.bind(end);
     }
 
-    /// Writes a record, if anybody reads it. One that finds the ring full is lost.
-    pub(super) fn log(&mut self, line: usize, numbers: &[Operand]) {
+    /// Writes a record, if anybody reads it; one of a trace, if the packet is followed.
+    pub(super) fn tell(&mut self, line: usize, numbers: &[Operand], strings: &[[Operand; 2]]) {
         let Some(log) = self.accounts.and_then(|accounts| accounts.log) else { return };
+        let end = self.code.label();
+        if let Some(slot) = self.packet_slot(line) {
+            self.code.load(Size::Double, R1, R10, slot);
+            self.code.jump_if(R1, Condition::Equal, 0, end);
+        }
+        match strings.is_empty() {
+            true => self.log(log, line, numbers),
+            false => self.log_strings(log, line, numbers, strings),
+        }
+        self.code.bind(end);
+    }
+
+    /// Writes a record without strings.
+    pub(super) fn log(&mut self, log: Log, line: usize, numbers: &[Operand]) {
         self.code.set_wide(R0, u64::from(log.program) << 32 | line as u64);
         self.code.store(Size::Double, R10, FOUND, R0);
-        for (place, number) in numbers.iter().enumerate() {
+        let mut at = FOUND + 8;
+        if let Some(slot) = self.packet_slot(line) {
+            self.code.load(Size::Double, R1, R10, slot);
+            self.code.store(Size::Double, R10, at, R1);
+            at += 8;
+        }
+        for number in numbers {
             let number = self.read(*number, R0);
-            self.code.store(Size::Double, R10, FOUND + 8 * (place as i16 + 1), number);
+            self.code.store(Size::Double, R10, at, number);
+            at += 8;
         }
         self.code.load_map(R1, &log.ring);
         self.code.copy(R2, R10);
         self.code.calculate(Operation::Add, R2, i32::from(FOUND));
-        self.code.set(R3, 8 * (numbers.len() as i32 + 1));
+        self.code.set(R3, i32::from(at - FOUND));
+        self.output();
+    }
+
+    /// Gives a record to the ring: R1 to R3 say which. One that finds the ring full is lost, and counted.
+    pub(super) fn output(&mut self) {
+        let kept = self.code.label();
         self.code.set(R4, 0);
         self.code.call(Helper::RingBufferOutput);
+        self.code.jump_if(R0, Condition::Equal, 0, kept);
+        self.code.load(Size::Double, R1, R10, COUNTERS);
+        self.code.load(Size::Double, R2, R1, 8 * LOST as i16);
+        self.code.add(R2, 1);
+        self.code.store(Size::Double, R1, 8 * LOST as i16, R2);
+        self.code.bind(kept);
     }
 }

@@ -62,6 +62,7 @@ impl Emitter<'_> {
                 maps: &[],
                 accounts: None,
                 tails: None,
+                trace: None,
                 punted: None,
                 bodies: Vec::new(),
                 is_body: true,

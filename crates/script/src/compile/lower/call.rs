@@ -1,10 +1,26 @@
 //! Calls: functions of the script are inlined, those of the library are instructions.
 
-use super::{Inlined, Key, Lower, Results, State};
+use std::sync::Arc;
+
+use super::{Inlined, Key, Lower, Results, State, trace};
 use crate::compile::ir::{Action, Condition};
 use crate::compile::known::Known;
 use crate::compile::slot::{Shape, Slot};
+use crate::logged::{MOST_FIELDS, field_name};
+use crate::syntax::points;
 use crate::syntax::tree::{Expression, ExpressionKind, Function, FunctionId};
+
+/// A field of a table that is written down.
+type Field = (Arc<str>, Expression);
+
+/// Arguments whose last is a table of fields: that one, and the others.
+fn fields_of(arguments: &[Expression]) -> Option<(&[Field], &[Expression])> {
+    let (last, words) = arguments.split_last()?;
+    match &*last.kind {
+        ExpressionKind::Table(Some(fields)) => Some((fields, words)),
+        _ => None,
+    }
+}
 
 /// Functions within functions that are followed.
 const DEEPEST: usize = 16;
@@ -16,6 +32,12 @@ impl Lower<'_> {
         match &*expression.kind {
             ExpressionKind::Call(function, arguments) => {
                 let function = self.expression(function);
+                if let Shape::Known(Known::Library(name)) = &function.shape
+                    && **name == *"nf.log"
+                    && let Some((fields, words)) = fields_of(arguments)
+                {
+                    return self.log_with_fields(words, fields, expression.line).into();
+                }
                 let arguments = self.list(arguments);
                 self.line = expression.line;
                 let function = self.unwrap(function);
@@ -90,6 +112,33 @@ impl Lower<'_> {
         self.join_results(returns)
     }
 
+    /// `nf.log(words, { name = value })`
+    fn log_with_fields(&mut self, words: &[Expression], fields: &[Field], line: u32) -> Slot {
+        // Each is one value: none of them is the last argument.
+        let all: Vec<Expression> =
+            words.iter().chain(fields.iter().map(|(_, value)| value)).cloned().collect();
+        let mut values = self.list(&all).values;
+        values.resize_with(all.len(), Slot::nil);
+        let mut names: Vec<String> = Vec::new();
+        for (name, _) in fields {
+            if names.iter().any(|known| **known == **name) {
+                return self.refuse(format!("the field {name} of a log is named twice"));
+            }
+            if let Err(error) = field_name(name) {
+                return self.refuse(error.to_string());
+            }
+            names.push(name.to_string());
+        }
+        self.line = line;
+        if self.may_punt() {
+            return self.refuse("'nf.log' is Lua's in a script that hands over");
+        }
+        if names.len() > MOST_FIELDS {
+            return self.refuse(format!("a line of a log has {MOST_FIELDS} fields at most"));
+        }
+        self.log(&values, &names)
+    }
+
     /// What there is where ways meet that each give values.
     pub(super) fn join_results(&mut self, returns: Vec<(State, Results)>) -> Results {
         let most = returns.iter().map(|(_, results)| results.values.len()).max().unwrap_or(0);
@@ -137,11 +186,13 @@ impl Lower<'_> {
             ("string.len", [text]) => self.of_text(text, Self::length_of_text),
             // Of nil it is a string, too.
             ("tostring", [value]) => self.each(value, Self::text_of),
+            (points::POINT, [line, told @ ..]) => self.point(line, told),
+            (trace::FOLLOW, []) => self.begin_trace(),
             ("nf.get_random" | "nf.log" | "nf.capture" | "nf.mirror", _) if self.may_punt() => {
                 self.refuse(format!("'{name}' is Lua's in a script that hands over"))
             }
             ("nf.get_random", []) => Slot::integer(self.emit(Action::Random)),
-            ("nf.log", values) => self.log(values),
+            ("nf.log", values) => self.log(values, &[]),
             ("nf.capture", [packet, name]) => self.capture(packet, name),
             ("nf.mirror", [packet, interface]) => self.mirror(packet, interface),
             ("math.min" | "math.max", [first, others @ ..]) => {

@@ -48,7 +48,7 @@ impl Lower<'_> {
                 self.unary(*operator, operand)
             }
             ExpressionKind::Binary(operator, left, right) => self.binary(*operator, left, right),
-            ExpressionKind::Table => self.refuse("a table is made for each packet"),
+            ExpressionKind::Table(_) => self.refuse("a table is made for each packet"),
         }
     }
 

@@ -2,20 +2,21 @@
 
 use super::Lower;
 use crate::compile::ir::{Action, Operand};
-use crate::compile::logging::{LONGEST, Line, MOST_NUMBERS, MOST_STRINGS, Part};
+use crate::compile::logging::{Form, LONGEST, Line, MOST_NUMBERS, MOST_STRINGS, Part};
 use crate::compile::slot::{Look, Shape, Slot};
 use crate::kind::Kind;
 use crate::pcap::capture_name;
 
 impl Lower<'_> {
-    pub(super) fn log(&mut self, values: &[Slot]) -> Slot {
+    /// The last values are those of fields with these names.
+    pub(super) fn log(&mut self, values: &[Slot], names: &[String]) -> Slot {
         // One call for each thing that a value may be.
         let several = |value: &Slot| matches!(value.shape, Shape::OneOf(_));
         if let Some(place) = values.iter().position(several) {
             return self.each(&values[place], |lower, one| {
                 let mut values = values.to_vec();
                 values[place] = one.clone();
-                lower.log(&values)
+                lower.log(&values, names)
             });
         }
         let mut parts = Vec::new();
@@ -35,7 +36,7 @@ impl Lower<'_> {
                 }
                 None => match self.logged(&value.shape) {
                     // Where a view is, is not told.
-                    Some(part @ Part::Text(_)) => (part, Vec::new()),
+                    Some(part @ (Part::Text(_) | Part::Bare(_) | Part::Nil)) => (part, Vec::new()),
                     Some(part) => (part, value.parts.clone()),
                     None => return Slot::unclear(),
                 },
@@ -53,7 +54,7 @@ impl Lower<'_> {
             return self.refuse(format!("more than {MOST_STRINGS} strings of the packet are logged at once"));
         }
         if self.state.is_some() {
-            self.program.lines.push(Line(parts));
+            self.program.lines.push(Line { form: Form::Log(names.to_vec()), parts });
             self.emit(Action::Log { line: self.program.lines.len() - 1, numbers, strings });
         }
         Slot::nil()
@@ -103,14 +104,9 @@ impl Lower<'_> {
 
     fn logged(&mut self, shape: &Shape) -> Option<Part> {
         let part = match shape {
-            Shape::Nil => Part::Text("nil".to_owned()),
+            Shape::Nil => Part::Nil,
             Shape::Text(text) => Part::Text(String::from_utf8_lossy(text).into_owned()),
-            Shape::View(header) => Part::Text(format!("view {}", self.protocols.name(header.protocol))),
-            Shape::Field(header, index) => {
-                let field = self.protocols.get(header.protocol).map(|protocol| &protocol.fields[*index].name);
-                let name = self.protocols.name(header.protocol);
-                Part::Text(format!("field {name}:{}", field.map_or("", String::as_str)))
-            }
+            Shape::View(_) | Shape::Field(..) => Part::Bare(self.described(shape)),
             Shape::Bytes(_) | Shape::PacketText(..) => {
                 self.refuse(format!("octets are logged that may be more than {LONGEST}"));
                 return None;
@@ -132,6 +128,19 @@ impl Lower<'_> {
             _ => return self.not_logged(shape),
         };
         Some(part)
+    }
+
+    /// A view or a field.
+    pub(super) fn described(&self, shape: &Shape) -> String {
+        match shape {
+            Shape::View(header) => format!("view {}", self.protocols.name(header.protocol)),
+            Shape::Field(header, index) => {
+                let field = self.protocols.get(header.protocol).map(|protocol| &protocol.fields[*index].name);
+                let name = self.protocols.name(header.protocol);
+                format!("field {name}:{}", field.map_or("", String::as_str))
+            }
+            other => other.name(),
+        }
     }
 
     fn not_logged(&mut self, shape: &Shape) -> Option<Part> {

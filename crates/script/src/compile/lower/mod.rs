@@ -25,6 +25,7 @@ mod statement;
 mod stream;
 mod table;
 mod text;
+mod trace;
 mod transport;
 mod union;
 mod view;

@@ -29,7 +29,9 @@ impl Lower<'_> {
     /// Whether it is a rule that asks, and not the script.
     pub(super) fn is_in_rule(&self) -> bool {
         let inlined = self.functions.last();
-        inlined.is_some_and(|inlined| self.chunk.functions[inlined.function.0].name == matching::NAME)
+        inlined.is_some_and(|inlined| {
+            [matching::NAME, matching::CHOSEN].contains(&&*self.chunk.functions[inlined.function.0].name)
+        })
     }
 
     /// A variable that is assigned to: what lasts from packet to packet lasts in Lua. A local variable lasts if no statement

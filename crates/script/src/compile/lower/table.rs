@@ -148,7 +148,8 @@ impl Lower<'_> {
         self.set(result.clone(), Slot::boolean(stored));
         let absent = self.state.take();
         self.join(there.into_iter().chain(absent));
-        self.take(&result).parts[0]
+        // Nothing may lead here any more: then it is nothing's.
+        self.take(&result).parts.first().copied().unwrap_or(Operand::Constant(0))
     }
 
     /// Adds to all numbers of an entry as one: what they are then.

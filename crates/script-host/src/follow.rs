@@ -1,0 +1,104 @@
+//! Follows packets through scripts: in the kernel by a program with points that is there for as long as that lasts, in Lua
+//! by second forms of the functions.
+
+use std::time::{Duration, Instant};
+
+use script::matching::Rule;
+use tracing::warn;
+
+use super::Host;
+use super::error::RequestError;
+use super::in_kernel::InKernel;
+use super::kernel::Maps;
+use super::protocol::Traces;
+use super::traces::Wanted;
+
+/// How often it is looked whether a trace is over.
+const LOOK: Duration = Duration::from_millis(200);
+
+impl Host {
+    /// Follows packets through a script, in each tier in which it runs.
+    pub(super) fn trace(
+        &mut self,
+        id: u32,
+        rule: &str,
+        count: u32,
+        time: Duration,
+    ) -> Result<(), RequestError> {
+        let wanted = Wanted::new(rule_of_trace(rule)?, count, time);
+        self.script(id)?;
+        let log = self.next_log();
+        let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
+        let script = &mut self.scripts[at];
+        let mut maps = match script.runs.user() {
+            Some(threads) => threads.own.lock().clone(),
+            None => {
+                let of_state = self.maps.iter().find(|(key, _)| *key == script.key);
+                of_state.map_or_else(Maps::default, |(_, maps)| maps.clone())
+            }
+        };
+        if let Some(in_kernel) = script.runs.kernel_mut() {
+            // What it adds to the maps is nothing: it is the same text.
+            in_kernel
+                .trace(&script.attachment, &mut maps, &self.common.links, log?, &wanted)
+                .map_err(|error| RequestError::NotTraced(Box::new(error)))?;
+        }
+        if let Some(threads) = script.runs.user() {
+            threads.statistics.trace(wanted.begun());
+        }
+        self.point_mirrors();
+        Ok(())
+    }
+
+    /// What was followed since it was asked last.
+    pub(super) fn take_traced(&mut self, id: u32) -> Result<Traces, RequestError> {
+        self.script(id)?;
+        let mut traces = Traces::default();
+        for script in self.scripts.iter_mut().filter(|script| script.id == id) {
+            let in_kernel = script.runs.kernel_mut().map(InKernel::take_traced);
+            let in_threads = script.runs.user().map(|threads| threads.statistics.take_traced());
+            for more in in_kernel.into_iter().chain(in_threads) {
+                traces.packets.extend(more.packets);
+                traces.lost += more.lost;
+                traces.goes_on |= more.goes_on;
+            }
+        }
+        Ok(traces)
+    }
+
+    /// After which time it has to be looked whether a trace in the kernel is over.
+    pub(super) fn look_at_traces(&self) -> Option<Duration> {
+        let mut in_kernel = self.scripts.iter().filter_map(|script| script.runs.kernel());
+        in_kernel.any(InKernel::is_traced).then_some(LOOK)
+    }
+
+    /// Has programs without points come back where a trace is over.
+    pub(super) fn end_traces(&mut self) {
+        let now = Instant::now();
+        let mut any = false;
+        for script in &mut self.scripts {
+            let Some(in_kernel) = script.runs.kernel_mut().filter(|one| one.is_trace_over(now)) else {
+                continue;
+            };
+            any = true;
+            if let Err(error) = in_kernel.end_trace() {
+                warn!(
+                    "script {}: it keeps the points of its trace, which are never told: {error}",
+                    script.id
+                );
+            }
+        }
+        if any {
+            self.point_mirrors();
+        }
+    }
+}
+
+/// Which packets are to be followed. By which interface they come says where the script is.
+fn rule_of_trace(rule: &str) -> Result<Rule, RequestError> {
+    let rule = Rule::parse(rule)?;
+    match rule.iif.is_some() || rule.oif.is_some() {
+        true => Err(RequestError::TraceOfInterface),
+        false => Ok(rule),
+    }
+}
