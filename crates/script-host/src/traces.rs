@@ -214,7 +214,7 @@ mod tests {
         assert!(!wanted.asked(now + PATIENCE / 2) && !wanted.is_over(now + PATIENCE));
         assert!(wanted.is_over(now + LONGEST + PATIENCE));
         // It took long to begin.
-        wanted.asked -= PATIENCE;
+        wanted.asked -= 2 * PATIENCE;
         assert!(wanted.is_over(Instant::now()) && !wanted.begun().is_over(Instant::now()));
     }
 }
