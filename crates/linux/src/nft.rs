@@ -210,8 +210,8 @@ pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: boo
         String::new()
     };
     // The route back decides, so that networks that are reached otherwise stay so; there is none while the tunnel is down,
-    // but one that refuses. What is for the hopping prefix comes from
-    // the peer, whose address may be behind the tunnel, too.
+    // but one that refuses. Looking for a route takes some microseconds, so nobody does who is behind no peer. What is for
+    // the hopping prefix comes from the peer, whose address may be behind the tunnel, too.
     let inner = if dark.behind.is_empty() {
         String::new()
     } else {
@@ -222,8 +222,10 @@ pub fn render(dark: &DarkPrefix<'_>, at_ingress: bool, exempt_from_tracking: boo
              \tcounter {INNER} {{\n\t}}\n\
              \tchain inner {{\n\
              \t\ttype filter hook prerouting priority -140; policy accept;\n\
-             \t\tiifname != \"{tunnel}\" ip6 saddr != fe80::/10 fib saddr oifname \"{tunnel}\" jump outside\n\
-             \t\tiifname != \"{tunnel}\" ip6 saddr @behind fib saddr oif missing jump outside\n\
+             \t\tiifname \"{tunnel}\" accept\n\
+             \t\tip6 saddr != @behind accept\n\
+             \t\tip6 saddr != fe80::/10 fib saddr oifname \"{tunnel}\" jump outside\n\
+             \t\tfib saddr oif missing jump outside\n\
              \t}}\n\
              \tchain outside {{\n\
              \t\t{into} return\n\
