@@ -1,6 +1,6 @@
 //! What a provider's name servers say: names are looked up in threads that may wait, and again before that gets old. A lookup
-//! that fails changes nothing: what was found before stays. If servers say that there is nothing, it ends once its time is
-//! over.
+//! that fails changes nothing at first: what was found before stays a while, or as long as nobody says otherwise. If servers say
+//! that there is nothing, it ends once its time is over.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ const AGAIN: Duration = Duration::from_secs(10);
 /// How soon one is looked up again at other servers.
 const ELSEWHERE: Duration = Duration::from_secs(1);
 /// Nothing is believed longer, whatever servers say.
-const LONGEST: Duration = Duration::from_secs(3_600);
+pub(super) const LONGEST: Duration = Duration::from_secs(3_600);
 
 /// A name, and who is asked for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +64,8 @@ type Answer<V> = (String, Question, Result<Found<V>, Nothing>);
 pub(super) struct Lookups<V> {
     /// What it is, for the log.
     what: &'static str,
+    /// How long what was found outlives its time while no server answers; for ever, if that is none.
+    silence: Option<Duration>,
     known: BTreeMap<String, Known<V>>,
     waker: Waker,
     look_up: LookUp<V>,
@@ -72,6 +74,8 @@ pub(super) struct Lookups<V> {
 
 struct Known<V> {
     question: Question,
+    /// Whether somebody asks for it still.
+    is_wanted: bool,
     value: Option<V>,
     /// From when on servers may say that it is none any more.
     until: Instant,
@@ -85,26 +89,34 @@ struct Known<V> {
 
 impl<V> Known<V> {
     fn is_due(&self) -> Option<Instant> {
-        (!self.is_asking && self.question.link_up).then_some(self.next)
+        (self.is_wanted && !self.is_asking && self.question.link_up).then_some(self.next)
     }
 }
 
 impl<V: Copy + PartialEq + std::fmt::Display + Send + 'static> Lookups<V> {
-    /// `waker` is woken by each answer, which [`Lookups::take_answers`] takes.
-    pub(super) fn new(what: &'static str, look_up: LookUp<V>, waker: &Waker) -> Self {
-        Lookups { what, known: BTreeMap::new(), waker: waker.clone(), look_up, answers: channel() }
+    /// `waker` is woken by each answer, which [`Lookups::take_answers`] takes. What was found outlives its time by `silence`
+    /// while no server answers, or without an end.
+    pub(super) fn new(
+        what: &'static str,
+        silence: Option<Duration>,
+        look_up: LookUp<V>,
+        waker: &Waker,
+    ) -> Self {
+        Lookups { what, silence, known: BTreeMap::new(), waker: waker.clone(), look_up, answers: channel() }
     }
 
     /// What is known for an uplink that asks this now. What was known before serves until there is an answer.
     pub(super) fn value(&mut self, uplink: &str, question: Question, now: Instant) -> Option<V> {
         let known = self.known.entry(uplink.to_owned()).or_insert_with(|| Known {
             question: question.clone(),
+            is_wanted: true,
             value: None,
             until: now,
             why: String::new(),
             is_asking: false,
             next: now,
         });
+        known.is_wanted = true;
         if known.question != question {
             // Those of another network may know that there is nothing there.
             known.until = now;
@@ -128,9 +140,18 @@ impl<V: Copy + PartialEq + std::fmt::Display + Send + 'static> Lookups<V> {
         known.value
     }
 
-    /// Forgets what is known for other uplinks than these.
-    pub(super) fn retain(&mut self, wanted: impl Fn(&str) -> bool) {
-        self.known.retain(|uplink, _| wanted(uplink));
+    /// Forgets what is known for other uplinks than these; but when it was asked is remembered as long as nobody may ask again, so
+    /// that who has it wanted now and then does not have it asked all the time.
+    pub(super) fn retain(&mut self, wanted: impl Fn(&str) -> bool, now: Instant) {
+        self.known.retain(|uplink, known| {
+            if wanted(uplink) {
+                return true;
+            }
+            (known.is_wanted, known.value, known.until) = (false, None, now);
+            known.why.clear();
+            known.next = known.next.min(now + AGAIN);
+            known.is_asking || known.next > now
+        });
     }
 
     /// Takes what lookups have found. Whether there was something.
@@ -139,6 +160,9 @@ impl<V: Copy + PartialEq + std::fmt::Display + Send + 'static> Lookups<V> {
         for (uplink, question, found) in &answers {
             let Some(known) = self.known.get_mut(uplink) else { continue };
             known.is_asking = false;
+            if !known.is_wanted {
+                continue;
+            }
             // Of a question that is none any more, nothing is believed.
             if known.question != *question {
                 known.next = now + ELSEWHERE;
@@ -162,7 +186,8 @@ impl<V: Copy + PartialEq + std::fmt::Display + Send + 'static> Lookups<V> {
                         warn!("uplink {uplink}: the {what} cannot be looked up: {why}");
                     }
                     known.why.clone_from(why);
-                    if *is_certain && now >= known.until {
+                    let more = if *is_certain { Some(Duration::ZERO) } else { self.silence };
+                    if more.is_some_and(|more| now >= known.until + more) {
                         known.value = None;
                     }
                 }
@@ -204,7 +229,7 @@ mod tests {
             let (name, interface) = ("aftr.example".to_owned(), "eth0".to_owned());
             let question = Question { name, servers, interface, source: None, link_up: true };
             Scene {
-                lookups: Lookups::new("number", never, &Waker::new().unwrap()),
+                lookups: Lookups::new("number", None, never, &Waker::new().unwrap()),
                 question,
                 now: Instant::now(),
             }
@@ -310,7 +335,42 @@ mod tests {
         scene.question.link_up = true;
         assert_eq!(scene.value(), Some(1));
         assert_eq!(scene.lookups.deadline(), Some(scene.now + ELSEWHERE), "it may be another network");
-        scene.lookups.retain(|_| false);
-        assert_eq!(scene.lookups.deadline(), None);
+        scene.lookups.retain(|_| false, scene.now);
+        assert_eq!((scene.lookups.deadline(), scene.lookups.known.len()), (None, 1));
+        scene.pass(AGAIN.as_secs());
+        scene.lookups.retain(|_| false, scene.now);
+        assert_eq!(scene.lookups.known.len(), 0);
+    }
+
+    #[test]
+    fn who_has_it_wanted_now_and_then_does_not_have_it_asked_all_the_time() {
+        let mut scene = Scene::new();
+        scene.finds_none(false);
+        for _ in 0..100 {
+            scene.value();
+            assert!(!scene.lookups.known["fibre"].is_asking);
+            scene.lookups.retain(|_| false, scene.now);
+        }
+        scene.pass(AGAIN.as_secs());
+        scene.value();
+        assert!(scene.lookups.known["fibre"].is_asking);
+        // An answer that nobody waits for any more.
+        scene.lookups.retain(|_| false, scene.now);
+        let question = scene.question.clone();
+        scene.told(&question, Ok((vec![5], LONGEST)));
+        assert_eq!(scene.lookups.known["fibre"].value, None);
+    }
+
+    #[test]
+    fn what_nobody_confirms_ends_if_it_is_to() {
+        let mut scene = Scene::new();
+        scene.lookups.silence = Some(LONGEST);
+        scene.finds(&[1], 300);
+        scene.pass(300 + LONGEST.as_secs() - 1);
+        scene.finds_none(false);
+        assert_eq!(scene.value(), Some(1));
+        scene.pass(AGAIN.as_secs());
+        scene.finds_none(false);
+        assert_eq!(scene.value(), None);
     }
 }

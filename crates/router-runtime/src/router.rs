@@ -31,7 +31,7 @@ use crate::dhcp6::Dhcp6;
 use crate::error::Error;
 use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
-use crate::lookups::Lookups;
+use crate::lookups::{self, Lookups};
 use crate::needs::check;
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
@@ -144,8 +144,8 @@ impl Router {
             links,
             uplinks: Vec::new(),
             tunnels: Vec::new(),
-            aftrs: Lookups::new("AFTR", named::aftr, waker),
-            translators: Lookups::new("prefix behind", named::translator, waker),
+            aftrs: Lookups::new("AFTR", None, named::aftr, waker),
+            translators: Lookups::new("prefix behind", Some(lookups::LONGEST), named::translator, waker),
             translator: None,
             networks: Vec::new(),
             retired: Retired::default(),
@@ -478,8 +478,8 @@ impl Router {
                 }
             }
         }
-        self.aftrs.retain(|uplink| with_aftr.contains(uplink));
-        self.translators.retain(|uplink| with_translator.contains(uplink));
+        self.aftrs.retain(|uplink| with_aftr.contains(uplink), now);
+        self.translators.retain(|uplink| with_translator.contains(uplink), now);
         if changed {
             self.set_links(now);
         }

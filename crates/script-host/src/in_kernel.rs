@@ -67,7 +67,7 @@ struct Tracing {
     trace: Trace,
     plain: Option<Plain>,
     /// How many packets may yet be followed: the program counts them down.
-    _followed: Map,
+    followed: Map,
 }
 
 /// Interfaces that a program copies packets to: their names, and the map that has their numbers.
@@ -258,16 +258,18 @@ impl InKernel {
         };
         let failure = attachment.failure.verdict();
         let trace = Trace::new(wanted, &self.script, failure, self.lost());
-        self.tracing = Some(Tracing { trace, plain: Some(plain), _followed: followed });
+        self.tracing = Some(Tracing { trace, plain: Some(plain), followed });
         Ok(())
     }
 
     /// Ends a trace, if there is one: the program without points comes back, between two packets. What it has told stays.
     pub(super) fn end_trace(&mut self) -> linux::Result<()> {
         let Some(tracing) = &mut self.tracing else { return Ok(()) };
-        let Some(plain) = tracing.plain.take() else { return Ok(()) };
-        // It had points for the last time even if that fails: no packet is left that may be followed.
+        let Some(plain) = &tracing.plain else { return Ok(()) };
+        // Nothing more is told, even if the other program does not come back yet: that is tried again.
+        tracing.followed.set(&[0; 4], &0_u64.to_ne_bytes())?;
         self.attached.replace(&plain.program)?;
+        let Some(plain) = tracing.plain.take() else { return Ok(()) };
         (self.program, self.mirrors) = (plain.program, plain.mirrors);
         self.lines.reverse();
         Ok(())
@@ -300,11 +302,11 @@ impl InKernel {
         Prepared { number, script, loaded, mirrors }: Prepared,
     ) -> linux::Result<Vec<String>> {
         let told = loaded.fill()?;
-        // What comes now is another text.
-        self.tracing = None;
         self.lines.insert(0, (number, loaded.says));
         self.lines.truncate(2);
         self.attached.replace(&loaded.program)?;
+        // What comes now is another text.
+        self.tracing = None;
         (self.program, self.exports, self.mirrors) = (loaded.program, loaded.exports, mirrors);
         self.script = script;
         Ok(told)

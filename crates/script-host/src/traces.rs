@@ -88,6 +88,7 @@ impl Trace {
     pub(super) fn add(&mut self, said: Said) {
         match said {
             Said::Log(_) => {}
+            Said::Begin { .. } if self.open.len() + self.ended as usize >= self.wanted.count as usize => {}
             Said::Begin { packet, length, octets } => {
                 let traced = Traced {
                     tier: "kernel".to_owned(),

@@ -36,6 +36,11 @@ pub struct Line {
 pub struct Lines(pub Vec<Line>);
 
 impl Lines {
+    /// Whether nothing more can be added, not even to the last line.
+    pub(crate) fn is_full(&self) -> bool {
+        self.0.len() >= MOST_LINES && self.0.last().is_some_and(|last| last.told.len() >= LONGEST)
+    }
+
     /// It has come by a point. What comes of the same line one after the other is one line.
     pub fn add(&mut self, path: &str, number: usize, told: &str) {
         if let Some(last) = self.0.last_mut().filter(|last| last.number == number && last.path == path) {

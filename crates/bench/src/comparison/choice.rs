@@ -95,7 +95,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_refused_with_the_known_ones() {
         let error = choose(&["wireguard-gone".into()], false, "10s").err().expect("an error").to_string();
-        assert!(error.contains("wireguard-gone") && error.contains("boringtun, gotatun, openvpn"), "{error}");
+        assert!(
+            error.contains("wireguard-gone") && error.contains("boringtun, gotatun, wireguard-mask"),
+            "{error}"
+        );
     }
 
     #[test]

@@ -58,10 +58,18 @@ impl Converter<'_> {
             let span = if span.is_empty() { table.span() } else { span };
             self.refuse(span, key, Problem { label, help });
         }
+        let whole = |net: &&ipnet::Ipv6Net| nat64.prefix.net().contains(*net);
+        let own = site.uplinks.iter().find_map(|uplink| Some((uplink, uplink.prefixes.iter().find(whole)?)));
+        if let Some((uplink, net)) = own {
+            let label = format!("all of {net}, the prefix of uplink {}, is in it", uplink.name);
+            let help = "take a part of that, or another prefix: hosts have addresses of it, too".to_owned();
+            self.refuse(given.prefix.span_or_table(), "prefix", Problem { label, help });
+        }
     }
 }
 
-/// Prefixes that somebody has, as far as the file says. An uplink's own is no matter: a translator's may be a part of it.
+/// Prefixes that somebody has, as far as the file says. An uplink's own is no matter: a translator's may be a part of
+/// it, though not all.
 fn taken(site: &Site) -> Vec<(IpNet, String)> {
     let mut taken = Vec::new();
     for network in &site.networks {

@@ -66,6 +66,8 @@ pub(super) struct Interface {
     pub(super) end: Option<Endpoint>,
     /// To whom packets for the only other end are given, where the next hop is known and need not be looked up for each.
     neighbor: Option<IpAddr>,
+    /// Whether the kernel does not have all of what is so: what it refused is tried again.
+    is_behind: bool,
     pub(super) mtu: u32,
     path_mtu: PathMtu,
     /// A router has just said something about the path.
@@ -126,6 +128,7 @@ impl Interface {
             over: None,
             end: None,
             neighbor: None,
+            is_behind: false,
             mtu,
             path_mtu: PathMtu::default(),
             learned: false,
@@ -157,7 +160,8 @@ impl Interface {
 
     /// The provider tells this now. Whether it is something else than before: then the tunnel is to [follow](Self::follow).
     pub(super) fn set_provider(&mut self, provider: Provider) -> bool {
-        std::mem::replace(&mut self.provider, provider) != provider
+        self.is_behind |= std::mem::replace(&mut self.provider, provider) != provider;
+        self.is_behind
     }
 
     /// Who has told the prefix of the provider's translator, of a CLAT that has an end.
@@ -192,6 +196,7 @@ impl Interface {
         journal: &mut Journal,
         poller: &Poller,
     ) -> linux::Result<bool> {
+        self.is_behind = true;
         let was_up = self.is_up();
         let link = links.iter().find(|link| link.name == self.tunnel.over);
         let known = self.over.as_ref().map(|over| (over.link.index, over.link.mac));
@@ -231,8 +236,10 @@ impl Interface {
                 None => warn!("uplink {}: the tunnel has no end: {}", self.uplink, self.without_end()),
             }
         }
+        let is_another = std::mem::replace(&mut self.end, end.clone()) != end;
         self.set_mtu(netlink)?;
-        Ok(std::mem::replace(&mut self.end, end.clone()) != end || self.is_up() != was_up)
+        self.is_behind = false;
+        Ok(is_another || self.is_up() != was_up)
     }
 
     /// Routes or neighbors may have changed: packets go where they lead now.

@@ -72,6 +72,12 @@ impl Prefix {
         Ipv4Addr::from_bits(((upper << left) | (lower >> right)) as u32)
     }
 
+    /// Whether an address is one that an IPv4 address has in this prefix: nothing stands beside that.
+    #[must_use]
+    pub fn has(self, address: Ipv6Addr) -> bool {
+        self.embed(self.extract(address)) == address
+    }
+
     /// Where the bits are, for who moves them.
     #[must_use]
     pub fn layout(self) -> Layout {

@@ -155,9 +155,7 @@ impl Endpoint {
                 remote
             }
             // The program translates the error itself. What is narrow behind the provider's translator is so for one destination.
-            Kind::Clat { plat: Some(plat) }
-                if plat.net().contains(&address(24)) && !plat.net().contains(&packet.source()) =>
-            {
+            Kind::Clat { plat: Some(plat) } if plat.has(address(24)) && !plat.has(packet.source()) => {
                 return Some(ErrorReport { path_mtu: cause.path_mtu(address(24).into()), answer: None });
             }
             _ => return None,

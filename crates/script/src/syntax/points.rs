@@ -4,11 +4,12 @@
 //! behind it, with what the variables have then; one of a condition at the beginning of what it leads to; others come before
 //! their statement.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use full_moon::LuaVersion;
 use full_moon::ast::{
-    self, Ast, Expression, FunctionBody, If, LastStmt, LocalAssignment, Parameter, Stmt, Var,
+    self, Ast, Expression, FunctionBody, If, Index, LastStmt, LocalAssignment, Parameter, Stmt, Suffix, Var,
 };
 use full_moon::node::Node;
 use full_moon::tokenizer::{TokenReference, TokenType};
@@ -47,6 +48,8 @@ pub(crate) fn twins(source: &str) -> Option<String> {
         let inserted = inserted(tree);
         let (mut text, mut from) = (format!("{source}\n"), 0);
         let mut any = false;
+        let mut values = Values::default();
+        values.visit_ast(tree);
         for (place, statement) in tree.nodes().stmts().enumerate() {
             let (name, is_method, body) = match statement {
                 Stmt::FunctionDeclaration(function) => {
@@ -56,7 +59,8 @@ pub(crate) fn twins(source: &str) -> Option<String> {
                 Stmt::LocalFunction(function) => (super::read::text(function.name()), false, function.body()),
                 _ => continue,
             };
-            if names_later_ones(tree, place, statement) {
+            let own_name = name.rsplit(['.', ':']).next().unwrap_or_default();
+            if values.0.contains(own_name) || names_later_ones(tree, place, statement) {
                 continue;
             }
             let opening = body.parameters_parentheses().tokens().0;
@@ -98,6 +102,24 @@ fn with_tree<T: Send>(source: &str, look: impl FnOnce(&Ast) -> Result<T> + Send)
 
 fn new_lines(text: &mut String, of: &str) {
     text.extend(of.chars().filter(|character| *character == '\n'));
+}
+
+/// Names whose value is taken, not called: a function that is kept or compared has to stay the one that it is.
+#[derive(Default)]
+struct Values(HashSet<String>);
+
+impl Visitor for Values {
+    fn visit_expression(&mut self, expression: &Expression) {
+        match expression {
+            Expression::Var(Var::Name(name)) => _ = self.0.insert(text(name)),
+            Expression::Var(Var::Expression(field)) => {
+                if let Some(Suffix::Index(Index::Dot { name, .. })) = field.suffixes().last() {
+                    self.0.insert(text(name));
+                }
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Whether a function names what is a local variable only behind it: at the end of the text the name would be another's.

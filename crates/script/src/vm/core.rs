@@ -201,6 +201,12 @@ impl Core {
         self.instructions_left.set(self.instructions_left.get().saturating_sub(instructions));
     }
 
+    /// Gives instructions back that were not the script's own.
+    pub(super) fn give_back(&self, instructions: u64) {
+        let left = self.instructions_left.get().saturating_add(instructions);
+        self.instructions_left.set(left.min(self.limits.instructions));
+    }
+
     /// Has the state look at its budget every so many instructions.
     pub(crate) fn watch(self: &Rc<Self>, lua: &Lua) -> mlua::Result<()> {
         let core = Rc::clone(self);

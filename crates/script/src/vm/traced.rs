@@ -36,7 +36,9 @@ fn is_lua(source: &str) -> bool {
 pub(super) fn install(lua: &Lua, core: &Rc<Core>) -> mlua::Result<()> {
     let at = Rc::clone(core);
     let point = move |lua: &Lua, (line, arguments): (usize, MultiValue)| {
-        if at.trace.borrow().is_none() {
+        // Its own instructions are nothing that the packet has used.
+        at.give_back(3 + arguments.len() as u64);
+        if at.trace.borrow().as_ref().is_none_or(Lines::is_full) {
             return Ok(());
         }
         let path = lua.inspect_stack(1, |caller| caller.source().source.map(std::borrow::Cow::into_owned));
@@ -117,6 +119,10 @@ impl Core {
                 Ok(length) => Scalar::Other(format!("{length} octets")),
                 Err(_) => untold,
             },
+            Value::String(text) => {
+                let octets = text.as_bytes();
+                Scalar::Beginning(octets[..octets.len().min(trace::SHOWN)].to_vec(), octets.len())
+            }
             value => self.scalar(value).unwrap_or(untold),
         }
     }
@@ -234,6 +240,31 @@ mod tests {
                     function process_packet() return NF_ACCEPT end";
         let (mut machine, rule) = machine(&with_twins(gone));
         assert_eq!(machine.trace(rule, &mut packet()).2.0.len(), 1);
+    }
+
+    #[test]
+    fn a_function_that_is_kept_or_compared_stays_the_one_that_it_is() {
+        let text = "local function idle(p) return NF_DROP end\nlocal function open(p) return NF_ACCEPT end\n\
+                    local current = idle\nfunction process_packet(p)\n  if current == idle then\n    current = open\n\
+                    \x20   return NF_DROP\n  end\n  if current == open then return NF_ACCEPT end\n  return NF_DROP\nend\n";
+        let (mut machine, rule) = machine(&with_twins(text));
+        let (verdict, error, lines) = machine.trace(rule, &mut packet());
+        assert_eq!((verdict, error), (Verdict::Drop, None));
+        assert!(lines.0.iter().any(|line| line.told == "yes"), "{lines:?}");
+        for _ in 0..2 {
+            assert_eq!(machine.run(rule, &mut packet()), (Verdict::Accept, None));
+            assert_eq!(machine.trace(rule, &mut packet()).0, Verdict::Accept);
+        }
+    }
+
+    #[test]
+    fn points_cost_a_packet_nothing_of_what_it_may_use() {
+        let text = "function process_packet(p)\n  local sum = 0\n  for i = 1, 110000 do\n    local x = i\n    sum = sum + x\n\
+                    \x20 end\n  return NF_ACCEPT\nend\n";
+        let (mut machine, rule) = machine(&with_twins(text));
+        assert_eq!(machine.run(rule, &mut packet()), (Verdict::Accept, None));
+        let (verdict, error, _) = machine.trace(rule, &mut packet());
+        assert_eq!((verdict, error), (Verdict::Accept, None));
     }
 
     #[test]

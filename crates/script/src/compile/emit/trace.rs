@@ -36,12 +36,12 @@ impl Emitter<'_> {
         let end = self.code.label();
         self.entry(log.followed);
         self.code.jump_if(R0, Condition::Equal, 0, end);
-        // Others need not be counted down from it.
+        // Others need not be counted down from it; several that come at once bring it below zero.
         self.code.load(Size::Double, R1, R0, 0);
-        self.code.jump_if(R1, Condition::Less, 1, end);
+        self.code.jump_if(R1, Condition::SignedLess, 1, end);
         self.code.set(R1, -1);
         self.code.fetch_and_add(Size::Double, R0, 0, R1);
-        self.code.jump_if(R1, Condition::Less, 1, end);
+        self.code.jump_if(R1, Condition::SignedLess, 1, end);
         self.code.store(Size::Double, R10, trace.at + PACKET, R1);
         self.code.bind(end);
     }
