@@ -62,17 +62,18 @@ impl WireGuard {
             }
             Kind::UserSpace => {
                 let words = ["env", "WG_PROCESS_FOREGROUND=1", "wireguard-go", "-f", device];
-                self.processes.push(lab.spawn(node, words, device).expect("WireGuard"));
+                let start = || lab.spawn(node, words, device).expect("WireGuard");
+                let mut process = start();
+                wait_until("the device", || {
+                    if process.ended().is_some() {
+                        eprintln!("{device} has ended, and is started again: {}", tail(process.log()));
+                        process = start();
+                    }
+                    scene::run(lab, node, &["wg", "show", device]).starts_with("interface: ")
+                });
+                self.processes.push(process);
             }
         }
-        wait_until("the device", || {
-            if let Some(process) = self.processes.last_mut()
-                && process.ended().is_some()
-            {
-                panic!("WireGuard has ended: {}", tail(process.log()));
-            }
-            scene::run(lab, node, &["wg", "show", device]).starts_with("interface: ")
-        });
         let outside =
             lab.exec(site.other().gateway(), ["sh", "-c", "ip -6 -o address show dev ex scope global"]);
         let outside = String::from_utf8(outside.expect("addresses").stdout).expect("text");
