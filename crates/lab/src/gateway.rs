@@ -82,6 +82,17 @@ impl Gateway {
         &self.configuration
     }
 
+    /// Adds a table to its configuration file.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn add_table(&self, text: &str) -> Result<(), Error> {
+        let path = &self.configuration;
+        let failed = |source| Error::file(path, source);
+        let own = std::fs::read_to_string(path).map_err(failed)?;
+        std::fs::write(path, format!("{own}\n{text}")).map_err(failed)
+    }
+
     /// Its log file.
     pub fn log(&self) -> &Path {
         &self.log

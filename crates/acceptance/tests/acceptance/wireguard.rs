@@ -97,11 +97,9 @@ impl WireGuard {
     /// The configurations say that it travels with the tunnel.
     fn wrap(&self, lab: &mut Lab) {
         for (site, peer) in [(Site::A, "site-b"), (Site::B, "site-a")] {
-            let file = lab.gateway(site).configuration().to_owned();
-            let text = std::fs::read_to_string(&file).expect("a configuration");
             let device = &self.devices[site as usize];
-            let wrap = format!("{text}\n[[wrap]]\npeer = \"{peer}\"\ninterface = \"{device}\"\n");
-            std::fs::write(&file, wrap).expect("a configuration");
+            let wrap = format!("[[wrap]]\npeer = \"{peer}\"\ninterface = \"{device}\"\n");
+            lab.gateway(site).add_table(&wrap).expect("a configuration");
         }
     }
 

@@ -39,12 +39,9 @@ impl Masked {
         self.inside.start(lab, 0)?;
         for site in [Site::A, Site::B] {
             let device = self.inside.device(lab, site).unwrap_or_default();
-            let path = lab.gateway(site).configuration().to_owned();
-            let failed = |source| Error::file(&path, source);
-            let own = std::fs::read_to_string(&path).map_err(failed)?;
             let peer = site.other().letter();
-            let wrap = format!("{own}\n[[wrap]]\npeer = \"site-{peer}\"\ninterface = \"{device}\"\n");
-            std::fs::write(&path, wrap).map_err(failed)?;
+            let wrap = format!("[[wrap]]\npeer = \"site-{peer}\"\ninterface = \"{device}\"\n");
+            lab.gateway(site).add_table(&wrap)?;
         }
         Ok(())
     }

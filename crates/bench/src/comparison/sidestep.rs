@@ -95,10 +95,7 @@ impl Contender for Sidestep {
             lab.gateway(site).set_arguments(arguments);
         }
         if strangers > 0 {
-            let path = lab.gateway_a().configuration().to_owned();
-            let failed = |source| Error::file(&path, source);
-            let own = std::fs::read_to_string(&path).map_err(failed)?;
-            std::fs::write(&path, own + &peers(strangers, &self.rotation)).map_err(failed)?;
+            lab.gateway_a().add_table(&peers(strangers, &self.rotation))?;
         }
         lab.gateway_a().start()?;
         lab.gateway_b().start()?;

@@ -526,7 +526,8 @@ fn a_host_keeps_its_address_while_somebody_makes_up_others() {
     assert!(all() < 64, "only the group of that /64: {}", all());
     // Those that are answered are kept, and then there is no place.
     let mut full = 0;
-    for number in 1..400 {
+    let tries = 400;
+    for number in 1..=tries {
         // However long all this takes, this one was answered in the last minute.
         scene.run(4, &answer).expect("an answer");
         match scene.address_of(neighbor(number)) {
@@ -540,7 +541,8 @@ fn a_host_keeps_its_address_while_somebody_makes_up_others() {
             }
         }
     }
-    assert!(full > 360, "{full}");
+    // The host's group has 32 places.
+    assert!(full >= tries - 32, "{full}");
     assert_eq!(scene.address_of(host()), Ok(scene.pool));
 }
 

@@ -23,11 +23,9 @@ fn up(topology: Topology, arguments: [&[&str]; 2]) -> Option<Lab> {
     let mut lab = builder.build().expect("a lab");
     for (site, arguments) in [Site::A, Site::B].into_iter().zip(arguments) {
         let gateway = lab.gateway(site);
-        let file = gateway.configuration().to_owned();
-        let text = std::fs::read_to_string(&file).expect("a configuration");
         let (peer, port) = (["site-b", "site-a"][site as usize], PORTS[site as usize]);
-        let wrap = format!("{text}\n[[wrap]]\npeer = \"{peer}\"\nport = {port}\n");
-        std::fs::write(&file, wrap).expect("a configuration");
+        let wrap = format!("[[wrap]]\npeer = \"{peer}\"\nport = {port}\n");
+        gateway.add_table(&wrap).expect("a configuration");
         gateway.set_arguments(arguments);
     }
     lab.start().expect("a tunnel");
