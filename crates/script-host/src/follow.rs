@@ -26,9 +26,8 @@ impl Host {
         time: Duration,
     ) -> Result<(), RequestError> {
         let wanted = Wanted::new(rule_of_trace(rule)?, count, time);
-        self.script(id)?;
+        let at = self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))?;
         let log = self.next_log();
-        let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
         let script = &mut self.scripts[at];
         let mut maps = match script.runs.user() {
             Some(threads) => threads.own.lock().clone(),
@@ -44,7 +43,11 @@ impl Host {
                 .map_err(|error| RequestError::NotTraced(Box::new(error)))?;
         }
         if let Some(threads) = script.runs.user() {
-            threads.statistics.trace(wanted.begun());
+            let mut wanted = wanted.begun();
+            if script.runs.kernel().is_some() {
+                wanted = wanted.after(linux::queue::last_ids()?);
+            }
+            threads.statistics.trace(wanted);
         }
         self.point_mirrors();
         Ok(())
@@ -52,16 +55,16 @@ impl Host {
 
     /// What was followed since it was asked last.
     pub(super) fn take_traced(&mut self, id: u32) -> Result<Traces, RequestError> {
-        self.script(id)?;
+        let at = self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))?;
+        let in_threads = self.scripts[at].runs.user().map(|threads| threads.statistics.take_traced());
+        // What the kernel said of a packet before it handed it over is there by now, but perhaps not read.
+        self.read_log();
+        let in_kernel = self.scripts[at].runs.kernel_mut().map(InKernel::take_traced);
         let mut traces = Traces::default();
-        for script in self.scripts.iter_mut().filter(|script| script.id == id) {
-            let in_kernel = script.runs.kernel_mut().map(InKernel::take_traced);
-            let in_threads = script.runs.user().map(|threads| threads.statistics.take_traced());
-            for more in in_kernel.into_iter().chain(in_threads) {
-                traces.packets.extend(more.packets);
-                traces.lost += more.lost;
-                traces.goes_on |= more.goes_on;
-            }
+        for more in in_kernel.into_iter().chain(in_threads) {
+            traces.packets.extend(more.packets);
+            traces.lost += more.lost;
+            traces.goes_on |= more.goes_on;
         }
         Ok(traces)
     }

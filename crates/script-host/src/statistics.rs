@@ -156,8 +156,8 @@ impl Statistics {
         self.tracing.store(true, Relaxed);
     }
 
-    /// Whether this packet is one that is waited for.
-    pub(super) fn wants(&self, packet: &script::packet::Packet) -> bool {
+    /// Whether this packet, of this number in its queue, is one that is waited for.
+    pub(super) fn wants(&self, packet: &script::packet::Packet, queue: u16, id: [u8; 4]) -> bool {
         if !self.tracing.load(Relaxed) {
             return false;
         }
@@ -167,7 +167,8 @@ impl Statistics {
             self.tracing.store(false, Relaxed);
             return false;
         };
-        if trace.left == 0 || !wanted.rule.holds(packet) {
+        let is_after = wanted.is_after(queue, u32::from_be_bytes(id));
+        if trace.left == 0 || !is_after || !wanted.rule.holds(packet) {
             return false;
         }
         trace.left -= 1;

@@ -26,18 +26,38 @@ pub(super) struct Wanted {
     time: Duration,
     until: Instant,
     asked: Instant,
+    /// The last packets, by queue, that are not to be followed.
+    after: BTreeMap<u16, u32>,
 }
 
 impl Wanted {
     pub(super) fn new(rule: Rule, count: u32, time: Duration) -> Self {
         let (now, time) = (Instant::now(), time.min(LONGEST));
-        Self { rule, count: count.clamp(1, MOST_TRACED), time, until: now + time, asked: now }
+        Self {
+            rule,
+            count: count.clamp(1, MOST_TRACED),
+            time,
+            until: now + time,
+            asked: now,
+            after: BTreeMap::new(),
+        }
     }
 
     /// The same from now on: who asks waits until the program with points is there, which may take a while.
     pub(super) fn begun(&self) -> Self {
         let now = Instant::now();
         Self { until: now + self.time, asked: now, ..self.clone() }
+    }
+
+    /// Packets that were in their queues by now are not wanted: the program in the kernel that handed them over followed
+    /// none, and only half of their way could be told.
+    pub(super) fn after(self, last_ids: BTreeMap<u16, u32>) -> Self {
+        Self { after: last_ids, ..self }
+    }
+
+    /// Whether a packet that waited in this queue under this number came late enough. Numbers begin anew after the last.
+    pub(super) fn is_after(&self, queue: u16, id: u32) -> bool {
+        self.after.get(&queue).is_none_or(|last| id.wrapping_sub(*last).cast_signed() > 0)
     }
 
     /// Whether nobody waits for packets any more.
@@ -204,6 +224,15 @@ mod tests {
         let failed = &trace.take(7, true).packets[0];
         assert_eq!((failed.verdict.as_deref(), failed.changed), (Some("NF_DROP"), false));
         assert!(failed.error.as_ref().is_some_and(|error| error.starts_with("a.lua:2: ")), "{failed:?}");
+    }
+
+    #[test]
+    fn packets_that_waited_before_are_not_wanted() {
+        let wanted = Wanted::new(Rule::default(), 1, Duration::MAX);
+        assert!(wanted.is_after(5, 1));
+        let wanted = wanted.after(BTreeMap::from([(5, 7), (6, u32::MAX)]));
+        let after = |queue| move |id: &u32| wanted.is_after(queue, *id);
+        assert_eq!([6, 7, 8, u32::MAX].iter().filter(|id| after.clone()(5)(id)).count(), 1);
     }
 
     #[test]

@@ -242,7 +242,7 @@ impl Worker {
             self.context.is_whole.set(is_whole);
             self.packets += 1;
             let start = self.packets.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
-            let (mut verdict, mut error) = if loaded.statistics.wants(&self.packet) {
+            let (mut verdict, mut error) = if loaded.statistics.wants(&self.packet, queue, id) {
                 follow(&mut self.machine, loaded, &mut self.packet)
             } else {
                 self.machine.run(loaded.rule, &mut self.packet)

@@ -11,6 +11,7 @@
 pub mod raw;
 pub mod rule;
 
+use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use wire::checksum::TransportChecksum;
@@ -202,6 +203,22 @@ impl AsFd for Socket {
     }
 }
 
+/// The numbers of the packets that came last into the queues of this thread's network namespace, by queue.
+pub fn last_ids() -> Result<BTreeMap<u16, u32>> {
+    let path = "/proc/thread-self/net/netfilter/nfnetlink_queue";
+    let text = std::fs::read_to_string(path).map_err(|error| Error::new(format!("read {path}"), error))?;
+    Ok(parse_last_ids(&text))
+}
+
+/// The queue is the first field of a line, its packet's number the eighth.
+fn parse_last_ids(text: &str) -> BTreeMap<u16, u32> {
+    let of_queue = |line: &str| {
+        let mut fields = line.split_whitespace();
+        Some((fields.next()?.parse().ok()?, fields.nth(6)?.parse().ok()?))
+    };
+    text.lines().filter_map(of_queue).collect()
+}
+
 /// Room for packets and verdicts, for any sockets of one thread.
 #[derive(Debug)]
 pub struct Batch {
@@ -313,6 +330,13 @@ mod tests {
         }
         message.end();
         bytes
+    }
+
+    #[test]
+    fn the_last_numbers_are_read_by_queue() {
+        let text = "    0  12345     3 2 65531     1     0        7  1\n 9001  12345     0 2 65531     0     0 4294967295  1\n";
+        assert_eq!(parse_last_ids(text), BTreeMap::from([(0, 7), (9001, u32::MAX)]));
+        assert_eq!(parse_last_ids("\nx 1 2 3 4 5 6 7\n1 2 3\n"), BTreeMap::new());
     }
 
     #[test]
