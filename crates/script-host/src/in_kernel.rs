@@ -41,7 +41,7 @@ pub(super) struct InKernel {
     attach_type: AttachType,
     /// Of packets that it hands over.
     mark: Option<u32>,
-    /// The programs that may still log, by their numbers: this one and the one before it.
+    /// The programs that may still log, by their numbers, this one first.
     lines: Vec<(u32, Says)>,
     /// What it counts that metrics export.
     exports: Vec<Arc<Metric>>,
@@ -64,6 +64,8 @@ struct Plain {
 /// A trace, and what comes back when it ends; nothing once it has.
 #[derive(Debug)]
 struct Tracing {
+    /// Of the program with points.
+    number: u32,
     trace: Trace,
     plain: Option<Plain>,
     /// How many packets may yet be followed: the program counts them down.
@@ -250,15 +252,14 @@ impl InKernel {
             load(attachment, script, maps, links, attach_type, counted, self.mark, which)?;
         self.end_trace()?;
         self.attached.replace(&loaded.program)?;
-        self.lines.insert(0, (log.program, loaded.says));
-        self.lines.truncate(2);
+        self.says_now(log.program, loaded.says);
         let plain = Plain {
             program: std::mem::replace(&mut self.program, loaded.program),
             mirrors: std::mem::replace(&mut self.mirrors, mirrors),
         };
         let failure = attachment.failure.verdict();
         let trace = Trace::new(wanted, &self.script, failure, self.lost());
-        self.tracing = Some(Tracing { trace, plain: Some(plain), followed });
+        self.tracing = Some(Tracing { number: log.program, trace, plain: Some(plain), followed });
         Ok(())
     }
 
@@ -271,8 +272,16 @@ impl InKernel {
         self.attached.replace(&plain.program)?;
         let Some(plain) = tracing.plain.take() else { return Ok(()) };
         (self.program, self.mirrors) = (plain.program, plain.mirrors);
-        self.lines.reverse();
+        // It was the one before.
+        self.lines.swap(0, 1);
         Ok(())
+    }
+
+    /// What a program says that is about to be attached. Of those before it two may have told what nobody has read yet: the
+    /// last one, and the one with points that was between them.
+    fn says_now(&mut self, number: u32, says: Says) {
+        self.lines.insert(0, (number, says));
+        self.lines.truncate(3);
     }
 
     /// Whether packets are followed.
@@ -302,8 +311,7 @@ impl InKernel {
         Prepared { number, script, loaded, mirrors }: Prepared,
     ) -> linux::Result<Vec<String>> {
         let told = loaded.fill()?;
-        self.lines.insert(0, (number, loaded.says));
-        self.lines.truncate(2);
+        self.says_now(number, loaded.says);
         self.attached.replace(&loaded.program)?;
         // What comes now is another text.
         self.tracing = None;
@@ -347,7 +355,7 @@ impl InKernel {
         match says.lines.get(line)?.said(numbers) {
             Said::Log(logged) => Some(Some(logged)),
             of_trace => {
-                if let Some(tracing) = &mut self.tracing {
+                if let Some(tracing) = self.tracing.as_mut().filter(|tracing| tracing.number == number) {
                     tracing.trace.add(of_trace);
                 }
                 Some(None)

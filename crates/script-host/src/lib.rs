@@ -147,6 +147,7 @@ struct Host {
     last_id: u32,
     /// Tables that outlive the host.
     persistent: Persistent,
+    traces: follow::Asked,
 }
 
 /// What other threads tell the host's own.
@@ -230,6 +231,7 @@ fn run(
         scripts: Vec::new(),
         last_id: 0,
         persistent: Persistent::beside(server.path()),
+        traces: follow::Asked::default(),
     };
     let ended = host.obey(life, signals, &waker, &messages);
     host.save();
@@ -338,12 +340,11 @@ impl Host {
             Request::Logs { after } => document(&self.common.log.after(*after)),
             Request::Events { after } => document(&events::since(*after)),
             Request::Trace { id, rule, count, time_ms } => {
-                self.trace(*id, rule, *count, Duration::from_millis(*time_ms))?;
-                Ok(Value::Null)
+                document(&self.trace(*id, rule, *count, Duration::from_millis(*time_ms))?)
             }
             Request::Tables => document(&self.table_list()?),
             Request::Table { table, operation } => self.table(table, operation),
-            Request::Traced { id } => document(&self.take_traced(*id)?),
+            Request::Traced { id, trace } => document(&self.take_traced(*id, *trace)?),
         }
     }
 

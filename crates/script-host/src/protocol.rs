@@ -54,7 +54,7 @@ pub enum Request {
         /// After the event with this number.
         after: u64,
     },
-    /// Follow the next packets; nothing is answered. It ends when all were, or after that time; or some seconds after
+    /// Follow the next packets: the trace's number. It ends when all were, or after that time; or some seconds after
     /// the last [`Request::Traced`], so that nothing is followed for nobody.
     Trace {
         /// The script.
@@ -72,6 +72,8 @@ pub enum Request {
     Traced {
         /// The script.
         id: u32,
+        /// The trace, as [`Request::Trace`] was answered.
+        trace: u64,
     },
     /// [`TableList`].
     Tables,

@@ -136,13 +136,13 @@ pub(super) struct Wanted {
 pub(super) fn trace(socket: &Path, wanted: Wanted, out: &mut dyn Write) -> Result<io::Result<()>, Failure> {
     let Wanted { id, rule, count, timeout, json } = wanted;
     let time_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-    let _: () = ask(socket, &Request::Trace { id, rule, count, time_ms })?;
+    let trace: u64 = ask(socket, &Request::Trace { id, rule, count, time_ms })?;
     let deadline = Instant::now() + timeout;
     let (mut told, mut missing) = (0, 0);
     loop {
         // The host may be the first to find that it is over.
         let is_late = Instant::now() + FOLLOW >= deadline;
-        let traces: Traces = ask(socket, &Request::Traced { id })?;
+        let traces: Traces = ask(socket, &Request::Traced { id, trace })?;
         for traced in &traces.packets {
             let written = match json {
                 true => writeln!(out, "{}", serde_json::to_string(traced)?),

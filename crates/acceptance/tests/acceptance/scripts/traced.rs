@@ -215,8 +215,12 @@ fn a_trace_ends_with_who_asked_for_it_with_its_time_and_with_a_reload() {
     let mut first = start("first.log");
     assert!(scene.refusal(&["trace", "1", "--match", "iif lan"]).contains("does not look at interfaces"));
     assert_eq!(scene.status(1)["traced"], true);
+    let mut second = start("second.log");
+    assert!(first.wait(Duration::from_secs(30)).is_some_and(|status| !status.success()));
+    assert!(scene.said("first.log").contains("somebody else follows it"), "{}", scene.said("first.log"));
+    assert_eq!(scene.status(1)["traced"], true);
     scene.sidestep(&["unload", &file]);
-    assert!(first.wait(Duration::from_secs(30)).is_some());
+    assert!(second.wait(Duration::from_secs(30)).is_some());
     assert!(reaches().ends_with(" 0%"));
 }
 
