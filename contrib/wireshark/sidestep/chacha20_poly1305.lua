@@ -215,11 +215,11 @@ function cipher.mask(key, sample)
     return text_of(block(key, s[1], { s[2], s[3], s[4] }), 1, 1)
 end
 
--- A block of the key stream of packets under a mask, whose sample has 16 bytes: after twelve rounds (docs/protocol.md section
+-- A block of the key stream of packets under a mask, whose sample has 16 bytes: after eight rounds (docs/protocol.md section
 -- 9.6).
 function cipher.masking(key, sample, number)
     local s = words(sample)
-    return text_of(block(key, s[1] % 0x80000000 + number, { s[2], s[3], s[4] }, 12), 1, 16)
+    return text_of(block(key, s[1] % 0x80000000 + number, { s[2], s[3], s[4] }, 8), 1, 16)
 end
 
 return cipher

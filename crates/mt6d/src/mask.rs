@@ -5,7 +5,7 @@
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddrV6};
 
-use chacha20::ChaCha12;
+use chacha20::ChaCha8;
 use chacha20::cipher::{KeyIvInit as _, StreamCipher as _, StreamCipherSeek as _};
 
 use crate::kdf::{Secret, prf};
@@ -79,11 +79,11 @@ impl MaskKey {
         &self.0
     }
 
-    /// Lays the keystream over some bytes, from one of its blocks on: ChaCha with twelve rounds, with the sample in the place
+    /// Lays the keystream over some bytes, from one of its blocks on: ChaCha with eight rounds, with the sample in the place
     /// of block counter and nonce. The counter's highest bit is zero, so that it does not wrap.
     pub fn apply(&self, sample: &[u8; SAMPLE], block: u64, bytes: &mut [u8]) {
         let (counter, nonce) = sample.split_first_chunk::<4>().expect("16 bytes");
-        let mut cipher = ChaCha12::new(self.bytes().into(), nonce.into());
+        let mut cipher = ChaCha8::new(self.bytes().into(), nonce.into());
         cipher.seek((u64::from(u32::from_le_bytes(*counter) & (u32::MAX >> 1)) + block) * BLOCK);
         cipher.apply_keystream(bytes);
     }

@@ -2,8 +2,8 @@
 //!
 //! It knows nothing of packets: 64 bytes of state become 64 bytes of keystream, in the same time whatever they are.
 
-use bpf::Register::{R0, R1, R2, R3, R4, R5};
-use bpf::{Assembler, Label, Operation, Size::Double, Size::Word};
+use bpf::Register::{R0, R1, R2, R3, R4, R6, R7, R8, R9};
+use bpf::{Assembler, Label, Operation, Register, Size::Double, Size::Word};
 
 use super::layout::ROUNDS;
 
@@ -19,27 +19,36 @@ pub(super) const COUNTER: i16 = 48;
 const CONSTANTS: [u64; 2] = [0x3320_646e_6170_7865, 0x6b20_6574_7962_2d32];
 
 /// Writes the constants of a state that begins there.
-pub(super) fn constants(code: &mut Assembler, base: bpf::Register, state: i16) {
+pub(super) fn constants(code: &mut Assembler, base: Register, state: i16) {
     for (half, constant) in (0..).zip(CONSTANTS) {
         code.set_wide(R0, constant);
         code.store(Double, base, state + 8 * half, R0);
     }
 }
 
+/// The state's first row, which every quarter round needs, stays in registers.
+const ROW: [Register; 4] = [R6, R7, R8, R9];
+
 /// The function `block(area)`: R1 points to a state, with room behind it for the keystream. All other registers that a
 /// call loses are lost.
 pub(super) fn block(code: &mut Assembler, function: Label) {
     code.begin_function(function);
+    for (at, word) in (0..).step_by(4).zip(ROW) {
+        code.load(Word, word, R1, at);
+    }
     for double in 0..ROUNDS / 2 {
         // The first column round reads the state, which stays.
         let from = if double == 0 { 0 } else { BLOCK };
-        for column in 0..4 {
-            quarter(code, from, [column, 4 + column, 8 + column, 12 + column]);
+        for (column, word) in (0..).zip(ROW) {
+            quarter(code, from, word, [4 + column, 8 + column, 12 + column]);
         }
-        for diagonal in 0..4 {
+        for (diagonal, word) in (0..).zip(ROW) {
             let at = |row: i16| 4 * row + (diagonal + row) % 4;
-            quarter(code, BLOCK, [at(0), at(1), at(2), at(3)]);
+            quarter(code, BLOCK, word, [at(1), at(2), at(3)]);
         }
+    }
+    for (at, word) in (0..).step_by(4).zip(ROW) {
+        code.store(Word, R1, BLOCK + at, word);
     }
     for at in (0..BLOCK).step_by(4) {
         code.load(Word, R0, R1, at);
@@ -50,13 +59,13 @@ pub(super) fn block(code: &mut Assembler, function: Label) {
     code.exit_with(0);
 }
 
-/// A quarter round on these words, as they are there behind R1, to what becomes the keystream.
-fn quarter(code: &mut Assembler, from: i16, words: [i16; 4]) {
-    const REGISTERS: [bpf::Register; 4] = [R2, R3, R4, R5];
+/// A quarter round on a word of the first row and on these words, as they are there behind R1, to what becomes the keystream.
+fn quarter(code: &mut Assembler, from: i16, a: Register, words: [i16; 3]) {
+    const REGISTERS: [Register; 3] = [R2, R3, R4];
     for (register, word) in REGISTERS.into_iter().zip(words) {
         code.load(Word, register, R1, from + 4 * word);
     }
-    let [a, b, c, d] = REGISTERS;
+    let [b, c, d] = REGISTERS;
     for (sum, term, turned, bits) in [(a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)] {
         code.calculate_32(Operation::Add, sum, term);
         code.calculate_32(Operation::Xor, turned, sum);
