@@ -78,6 +78,11 @@ $(STATIC)%:
 	@scripts/setup build static
 	scripts/static $*
 
+.PHONY: test-annotations
+test-annotations: ## annotations of the scripts' library, with a checker of them built from crates.io
+	cargo build $(LOCKED) --package sidestep
+	scripts/test-annotations
+
 .PHONY: test-page
 test-page: ## the page in a real Chromium; as root also about a lab of twenty peers
 	@scripts/setup build lab web

@@ -1,6 +1,10 @@
 -- Files by name, in blocks, for all threads of a state and over a reload: they are in tables, not in Lua's memory. When
 -- there are as many blocks as there may be, those that were written longest ago go first.
 
+---@class blocks
+---@field package blocks sidestep.table
+---@field package files sidestep.table
+---@field package numbers sidestep.counter
 local blocks = {}
 blocks.__index = blocks
 
@@ -50,7 +54,9 @@ end
 
 -- The number and the octets of a file, nil if there is none that is whole and good.
 function blocks:find(name)
-  local entry = #name <= NAME and self.files:get(name)
+  if #name > NAME then return nil end
+  local entry = self.files:get(name)
+  ---@cast entry string?
   if not entry then return nil end
   local id, size, good_until = ENTRY:unpack(entry)
   -- The first block is the first to go.

@@ -1,5 +1,11 @@
 -- Values by key, of a limited size in all: those that were used longest ago go first.
 
+---@class lru
+---@field package limit integer
+---@field package total integer
+---@field package entries table<any, table>
+---@field package newest? table
+---@field package oldest? table
 local lru = {}
 lru.__index = lru
 

@@ -153,6 +153,7 @@ local raw = {}
 ---@operator len: integer
 ---@operator concat: string
 
+---@class sidestep.library.bytes
 bytes = {}
 
 ---@param length integer
@@ -186,6 +187,7 @@ function bytes.to_packet(array, protocol) end
 
 -- The library ---------------------------------------------------------------------------------------------------------
 
+---@class sidestep.library.nf
 nf = {}
 
 ---Milliseconds since a moment that stays the same.
@@ -216,7 +218,7 @@ function nf.mirror(packet, interface) end
 ---@param name string the function: it gets the number, a copy of what is handed on, and a copy of the packet
 ---@param id integer
 ---@param delay integer milliseconds
----@param handed? sidestep.view
+---@param handed? sidestep.view|sidestep.bytes
 ---@param protocol? sidestep.view
 function nf.schedule(packet, name, id, delay, handed, protocol) end
 
@@ -427,6 +429,7 @@ function stream:decided() end
 ---@return boolean
 function stream:has_ended() end
 
+---@class sidestep.library.tls
 tls = {}
 
 ---The name that a ClientHello asks for; "" for none, nil while it is not all there, false if the stream is something else.
@@ -434,6 +437,7 @@ tls = {}
 ---@return string|false|nil
 function tls.server_name(stream) end
 
+---@class sidestep.library.http
 http = {}
 
 ---The host that the first request is for, likewise.
@@ -441,6 +445,7 @@ http = {}
 ---@return string|false|nil
 function http.host(stream) end
 
+---@class sidestep.library.dns
 dns = {}
 
 ---The messages of DNS over TCP that are all there.
