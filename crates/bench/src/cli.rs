@@ -10,7 +10,7 @@ use crate::adversary::linking;
 use crate::adversary::recognise::command as recognise;
 use crate::helper::{self, HelperCommand, stop_flag};
 use crate::{
-    bandwidth, caches, comparison, demo, experiment, fleet, many, nat, scripts, shape, stack, status,
+    bandwidth, caches, comparison, demo, experiment, fleet, many, nat, scripts, shape, stack, status, wrap,
 };
 use lab::Error;
 use lab::command::find;
@@ -188,6 +188,10 @@ enum OtherBench {
                             sidestep-lab bench bandwidth --down 100 --up 20\n  \
                             sidestep-lab bench bandwidth --docs docs/gateway-performance.md")]
     Bandwidth(bandwidth::BandwidthOptions),
+    /// What it costs WireGuard in user space to travel masked, between the same two gateways
+    #[command(after_help = "Examples:\n  sidestep-lab bench wrap\n  \
+                            sidestep-lab bench wrap --repetitions 60 --docs docs/performance.md")]
+    Wrap(wrap::WrapOptions),
     /// Six jobs by packet scripts, nftables, eBPF written in C, Suricata and a proxy: lines, packets in a second, latency
     #[command(after_help = "Examples:\n  sidestep-lab bench scripts\n  \
                             sidestep-lab bench scripts --only drop,limit --against script-kernel,nftables,c\n  \
@@ -355,6 +359,9 @@ fn run(command: LabCommand, program: Option<PathBuf>) -> Result<ExitCode, Error>
         }
         LabCommand::Bench { other: Some(OtherBench::Bandwidth(options)), .. } => {
             bandwidth::run(&options, &program()?, &stop_flag()?)
+        }
+        LabCommand::Bench { other: Some(OtherBench::Wrap(options)), .. } => {
+            wrap::run(&options, &program()?, &stop_flag()?)
         }
         LabCommand::Bench { other: Some(OtherBench::Scripts(options)), .. } => {
             scripts::run(&options, &program()?, &stop_flag()?)

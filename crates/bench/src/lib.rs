@@ -7,6 +7,7 @@
 //! | [`stack`] | `bench stack`: the host stack's TCP beside others', and the seed's section 7 again |
 //! | [`shape`] | `bench shape`: what a constant shape costs, and how exactly it keeps its times |
 //! | [`bandwidth`] | `bench bandwidth`: latency under load, with `bandwidth` of an uplink and without |
+//! | [`wrap`] | `bench wrap`: WireGuard masked and not, between the same gateways |
 //! | [`scripts`] | `bench scripts`: packet scripts beside nftables, eBPF in C, Suricata and a proxy |
 //! | [`nat`], [`caches`] | packet scripts beside the kernel's NAT; those that cache files |
 //! | `adversary` | `adversary`: who follows pairs on the path; what he learns by what he does; whether he can tell that it is Sidestep |
@@ -43,3 +44,4 @@ pub mod shape;
 pub mod stack;
 pub mod status;
 mod wireguard;
+pub mod wrap;

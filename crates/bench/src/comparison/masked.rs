@@ -73,6 +73,10 @@ impl Contender for Masked {
         self.tunnel.start(lab, 0)
     }
 
+    fn device(&self, lab: &Lab, site: Site) -> Option<String> {
+        self.inside.device(lab, site)
+    }
+
     fn stop(&mut self, lab: &mut Lab) {
         self.tunnel.stop(lab);
         self.inside.stop(lab);
