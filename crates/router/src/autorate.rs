@@ -89,6 +89,8 @@ pub struct Autorate {
     newest: Option<f64>,
     /// How much longer the newest took when answers were late last.
     queue: f64,
+    /// A rate was reduced, and no answer was in time since.
+    is_reduced: bool,
     answered: Option<Instant>,
 }
 
@@ -114,6 +116,7 @@ impl Autorate {
             usual: None,
             newest: None,
             queue: 0.0,
+            is_reduced: false,
             answered: None,
         }
     }
@@ -146,7 +149,7 @@ impl Autorate {
     /// Another host is asked from now on, which takes another time to answer.
     pub fn ask_another(&mut self, now: Instant) {
         (self.usual, self.newest, self.answered, self.queue) = (None, None, None, 0.0);
-        (self.began, self.since) = (now, now);
+        (self.began, self.since, self.is_reduced) = (now, now, false);
         self.late.clear();
         self.open.clear();
     }
@@ -221,10 +224,11 @@ impl Autorate {
         // One that gets shorter is on its way out: what more there is of it came before.
         let grows = is_late && queue > self.queue * SHORTER;
         let is_clear = late <= LATE_BY_CHANCE && self.late.len() == ANSWERS;
-        // Whose queue it is does not show in how long both ways take together: that of what is full, or most so.
+        // Whose queue it is does not show in how long both ways take together: that of what is full, or most so. If less of that
+        // does not help it is the other's, whose rate may be so far beyond what the line carries that it does not look full.
         let most_used = self.sides.iter().flatten().map(|rate| rate.used).fold(0.0, f64::max);
         for rate in self.sides.iter_mut().flatten().filter(|rate| rate.is_in_use()) {
-            if grows && rate.used >= most_used.min(FULL) {
+            if grows && (self.is_reduced || rate.used >= most_used.min(FULL)) {
                 rate.reduce();
             } else if is_clear && rate.used >= FULL {
                 rate.raise(elapsed);
@@ -234,8 +238,9 @@ impl Autorate {
             // What is on its way says nothing of the new rate.
             (self.queue, self.since) = (queue, now);
             self.late.clear();
+            self.is_reduced |= grows;
         } else if is_clear {
-            self.queue = 0.0;
+            (self.queue, self.is_reduced) = (0.0, false);
         }
     }
 }
@@ -286,16 +291,23 @@ mod tests {
     /// A step of virtual time, in seconds.
     const STEP: f64 = 0.005;
 
-    /// A line with a queue in front of it that holds a second, and somebody who would send without end.
-    struct Line {
-        side: Side,
-        autorate: Autorate,
-        now: Instant,
+    /// A direction of a line, with a queue in front of it that holds a second.
+    #[derive(Clone, Default)]
+    struct Way {
         /// Bits per second.
         capacity: f64,
-        /// Bits that wait, and bytes that CAKE has let through.
+        /// Bits that wait, bytes that CAKE has let through, and bits that have come through.
         queue: f64,
-        carried: f64,
+        counted: f64,
+        through: f64,
+    }
+
+    /// A line, and somebody who would send without end in these directions.
+    struct Line {
+        sides: Vec<Side>,
+        ways: [Way; 2],
+        autorate: Autorate,
+        now: Instant,
         /// Answers on their way: when they come.
         answers: Vec<(f64, u16)>,
         answers_at_all: bool,
@@ -304,19 +316,15 @@ mod tests {
     }
 
     impl Line {
-        fn new(side: Side, capacity: f64) -> Self {
+        fn new(sides: &[Side], capacity: f64) -> Self {
             let now = Instant::now();
-            let limits = match side {
-                Side::Down => [Some(LEAST..=MOST), None],
-                Side::Up => [None, Some(LEAST..=MOST)],
-            };
+            let limits = [Side::Down, Side::Up].map(|side| sides.contains(&side).then_some(LEAST..=MOST));
+            let way = Way { capacity, ..Way::default() };
             Line {
-                side,
+                sides: sides.to_vec(),
+                ways: [way.clone(), way],
                 autorate: Autorate::new(limits, DELAY, now),
                 now,
-                capacity,
-                queue: 0.0,
-                carried: 0.0,
                 answers: Vec::new(),
                 answers_at_all: true,
                 greedy: true,
@@ -324,26 +332,33 @@ mod tests {
             }
         }
 
+        fn carries(&mut self, capacity: f64) {
+            self.ways.iter_mut().for_each(|way| way.capacity = capacity);
+        }
+
         fn rate(&self) -> f64 {
-            self.autorate.rate(self.side).expect("it has limits") as f64
+            self.autorate.rate(self.sides[0]).expect("it has limits") as f64
         }
 
         /// For so many seconds: the part of the time in which packets waited for more than 60 ms, and the part of what the line
-        /// could carry that it carried.
+        /// could carry that it carried, in the direction of which that is less.
         fn run(&mut self, seconds: f64) -> (f64, f64) {
             let steps = (seconds / STEP) as u32;
-            let (mut waited, mut through) = (0, 0.0);
+            let mut waited = 0;
+            self.ways.iter_mut().for_each(|way| way.through = 0.0);
             for _ in 0..steps {
-                let offered = if self.greedy { self.rate() * STEP } else { 0.0 };
-                // What comes in waits before CAKE, what goes out behind it.
-                let out = (self.queue + offered).min(self.capacity * STEP);
-                self.queue = (self.queue + offered - out).min(self.capacity);
-                self.carried += match self.side {
-                    Side::Down => out,
-                    Side::Up => offered,
-                } / 8.0;
-                through += out;
-                waited += u32::from(self.queue / self.capacity > 0.06);
+                for side in &self.sides {
+                    let way = &mut self.ways[*side as usize];
+                    let rate = self.autorate.rate(*side).expect("it has limits") as f64;
+                    let offered = if self.greedy { rate * STEP } else { 0.0 };
+                    // What comes in waits before CAKE, what goes out behind it.
+                    let out = (way.queue + offered).min(way.capacity * STEP);
+                    way.queue = (way.queue + offered - out).min(way.capacity);
+                    way.counted += if *side == Side::Down { out } else { offered } / 8.0;
+                    way.through += out;
+                }
+                let delay: f64 = self.ways.iter().map(|way| way.queue / way.capacity).sum();
+                waited += u32::from(delay > 0.06);
                 self.time += STEP;
                 let now = self.now + Duration::from_secs_f64(self.time);
                 let time = self.time;
@@ -351,45 +366,63 @@ mod tests {
                     self.autorate.answer(sequence, now);
                 }
                 if now >= self.autorate.deadline() {
-                    let counted = Some(self.carried as u64);
-                    let counted = match self.side {
-                        Side::Down => [counted, None],
-                        Side::Up => [None, counted],
-                    };
+                    let counted = [Side::Down, Side::Up].map(|side| {
+                        let counted = self.ways[side as usize].counted as u64;
+                        self.sides.contains(&side).then_some(counted)
+                    });
                     let sequence = self.autorate.ask(counted, now);
                     if self.answers_at_all {
-                        self.answers.push((time + 0.02 + self.queue / self.capacity, sequence));
+                        self.answers.push((time + 0.02 + delay, sequence));
                     }
                 }
             }
-            (f64::from(waited) / f64::from(steps), through / (self.capacity * seconds))
+            let used = |side: &Side| {
+                let Way { through, capacity, .. } = self.ways[*side as usize];
+                through / (capacity * seconds)
+            };
+            (f64::from(waited) / f64::from(steps), self.sides.iter().map(used).fold(1.0, f64::min))
         }
     }
 
     #[test]
     fn the_rate_follows_what_the_line_carries() {
-        for side in [Side::Down, Side::Up] {
-            let mut line = Line::new(side, 120e6);
+        // Of two full directions the one is reduced for the other's queue, too, and recovers slowly.
+        for (sides, part) in [(&[Side::Down][..], 0.8), (&[Side::Up], 0.8), (&[Side::Down, Side::Up], 0.2)] {
+            let mut line = Line::new(sides, 120e6);
             let (waited, _) = line.run(30.0);
             assert_eq!((waited, line.rate()), (0.0, MOST as f64), "it carries more than the most");
             for capacity in [60e6, 12e6, 30e6, 90e6] {
-                line.capacity = capacity;
+                line.carries(capacity);
                 line.run(40.0);
                 let (waited, used) = line.run(60.0);
-                assert!(waited < 0.1, "{side:?}, {capacity}: {waited} of the time");
-                assert!(used > 0.8, "{side:?}, {capacity}: {used} of the line");
+                assert!(waited < 0.1, "{sides:?}, {capacity}: {waited} of the time");
+                assert!(used > part, "{sides:?}, {capacity}: {used} of the line");
             }
+        }
+    }
+
+    /// The rate of one direction is so far beyond what the line carries that it does not look full, and the other does.
+    #[test]
+    fn a_queue_of_what_does_not_look_full_is_found() {
+        for (narrow, wide) in [(Side::Down, Side::Up), (Side::Up, Side::Down)] {
+            let mut line = Line::new(&[narrow, wide], 120e6);
+            line.run(30.0);
+            line.ways[narrow as usize].capacity = 20e6;
+            line.run(40.0);
+            let (waited, used) = line.run(60.0);
+            assert!(waited < 0.1, "{narrow:?}: {waited} of the time");
+            assert!(used > 0.1, "{narrow:?}: {used} of the line");
         }
     }
 
     #[test]
     fn nothing_changes_while_nobody_needs_it_or_nothing_is_known() {
-        let mut line = Line::new(Side::Up, 10e6);
+        let mut line = Line::new(&[Side::Up], 10e6);
         line.run(30.0);
         let rate = line.rate();
         assert!(rate < 11e6, "{rate}");
         line.greedy = false;
-        line.capacity = 90e6;
+        line.carries(90e6);
         line.run(1.0);
         let rate = line.rate();
         line.run(3_600.0);

@@ -1,8 +1,8 @@
 //! `sidestep-lab bench bandwidth`: what `bandwidth` of an uplink does to the latency under load, and what it costs of the
 //! throughput (docs/gateway-performance.md, "Latency under load").
 //!
-//! A host loads the line with four flows in each direction (iperf3), and pings the server meanwhile; then the same without
-//! `bandwidth`. One after the other, and all of that again.
+//! A host loads the line with four flows in each direction (iperf3), and pings the server meanwhile: without `bandwidth`, with it,
+//! and with rates that follow, which do not know what the line carries. One after the other, and all of that again.
 
 mod scene;
 
@@ -24,10 +24,12 @@ use crate::comparison::{INTERRUPTED, machine, wait};
 use lab::Error;
 use lab::process::Process;
 use lab::traffic::read_round_trips;
-use scene::{Line, SERVER, Scene};
+use scene::{Line, SERVER, Scene, Shaping};
 
 /// From the beginning of the load to the first ping: TCP has filled the queues.
 const SETTLE: Duration = Duration::from_secs(3);
+/// The same for rates that follow: they have come near what the line carries.
+const FOLLOW: Duration = Duration::from_secs(30);
 /// Answers that do not come are waited for.
 const LATE: Duration = Duration::from_secs(60);
 
@@ -64,16 +66,31 @@ enum Case {
     Idle,
     Loaded,
     Shaped,
+    Following,
 }
 
 impl Case {
-    const ALL: [Case; 3] = [Case::Idle, Case::Loaded, Case::Shaped];
+    const ALL: [Case; 4] = [Case::Idle, Case::Loaded, Case::Shaped, Case::Following];
+
+    /// How the gateway is told of the line.
+    fn shaping(self) -> Shaping {
+        match self {
+            Case::Idle | Case::Loaded => Shaping::None,
+            Case::Shaped => Shaping::Fixed,
+            Case::Following => Shaping::Follows,
+        }
+    }
+
+    fn settle(self) -> Duration {
+        if self == Case::Following { FOLLOW } else { SETTLE }
+    }
 
     fn title(self) -> &'static str {
         match self {
             Case::Idle => "no load",
             Case::Loaded => "load, without `bandwidth`",
             Case::Shaped => "load, with `bandwidth`",
+            Case::Following => "load, with rates that follow",
         }
     }
 }
@@ -104,7 +121,7 @@ pub fn run(options: &BandwidthOptions, program: &Path, stop: &Arc<AtomicBool>) -
             if stop.load(Ordering::Relaxed) {
                 break;
             }
-            scene.work(case == Case::Shaped)?;
+            scene.work(case.shaping())?;
             let measured = measure(&scene, case, options.seconds, stop)?;
             eprintln!("{}: {}", case.title(), summary(&[&measured]).join(", "));
             results.push(measured);
@@ -118,12 +135,12 @@ pub fn run(options: &BandwidthOptions, program: &Path, stop: &Arc<AtomicBool>) -
 fn measure(scene: &Scene, case: Case, seconds: u32, stop: &AtomicBool) -> Result<Measured, Error> {
     let mut loads = Vec::new();
     if case != Case::Idle {
-        let lasts = (u64::from(seconds) + 2 * SETTLE.as_secs()).to_string();
+        let lasts = (u64::from(seconds) + case.settle().as_secs() + SETTLE.as_secs()).to_string();
         for (port, more, name) in [("5201", &["-R"][..], "down.json"), ("5202", &[], "up.json")] {
             let words = [&["iperf3", "-c", SERVER, "-p", port, "-P", "4", "-J", "-t", &lasts], more].concat();
             loads.push(scene.on_client(&words, name)?);
         }
-        wait(SETTLE, stop);
+        wait(case.settle(), stop);
     }
     let count = (seconds * 20).to_string();
     let ping = scene.on_client(&["ping", "-i", "0.05", "-W", "3", "-c", &count, SERVER], "ping.log")?;
@@ -189,12 +206,14 @@ fn table(options: &BandwidthOptions, results: &[Measured]) -> Table {
         how: format!(
             "{}; a line of {} Mbit/s down and {} up, whose queues keep half a second, and a server 20 ms away; four flows of \
              TCP in each direction, an echo request every 50 ms, {} times {} s, each case in turn. `bandwidth` has 90 and \
-             95 % of what the line carries.",
+             95 % of what the line carries; rates that follow may have from a quarter of it to twice as much, ask the server, \
+             and have had {} s.",
             machine("all machines"),
             options.down,
             options.up,
             options.repetitions,
-            options.seconds
+            options.seconds,
+            FOLLOW.as_secs()
         ),
         header: header.map(str::to_owned).to_vec(),
         rows: rows.collect(),

@@ -31,14 +31,34 @@ pub(super) struct Line {
     pub(super) up: u32,
 }
 
+/// What the gateway is told of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shaping {
+    None,
+    /// 90 and 95 % of what it carries.
+    Fixed,
+    /// Too little and too much, and whom to ask.
+    Follows,
+}
+
 impl Line {
-    /// What one gives as `bandwidth`: 90 and 95 % of it.
-    fn bandwidth(self) -> String {
-        format!(
-            "bandwidth = {{ down = \"{}kbit/s\", up = \"{}kbit/s\" }}\n",
-            self.down * 9 / 10,
-            self.up * 19 / 20
-        )
+    /// The line of the configuration, if there is one.
+    fn bandwidth(self, shaping: Shaping) -> String {
+        let Self { down, up } = self;
+        match shaping {
+            Shaping::None => String::new(),
+            Shaping::Fixed => {
+                let (down, up) = (down * 9 / 10, up * 19 / 20);
+                format!("bandwidth = {{ down = \"{down}kbit/s\", up = \"{up}kbit/s\" }}\n")
+            }
+            Shaping::Follows => {
+                let side = |name, rate| {
+                    format!("{name} = \"{}kbit/s\", {name}_least = \"{}kbit/s\"", 2 * rate, rate / 4)
+                };
+                let (down, up) = (side("down", down), side("up", up));
+                format!("bandwidth = {{ {down}, {up}, reflector = \"{SERVER}\" }}\n")
+            }
+        }
     }
 }
 
@@ -123,9 +143,9 @@ impl Scene {
     }
 
     /// Has the gateway work, with `bandwidth` or without.
-    pub(super) fn work(&mut self, shaped: bool) -> Result<(), Error> {
+    pub(super) fn work(&mut self, shaping: Shaping) -> Result<(), Error> {
         self.end();
-        let bandwidth = if shaped { self.line.bandwidth() } else { String::new() };
+        let bandwidth = self.line.bandwidth(shaping);
         let configuration = format!(
             "[[uplink]]\ninterface = \"wan\"\nrouter = \"fe80::9\"\naddresses = [\"2001:db8:0:1::1/64\"]\n\
              prefixes = [\"2001:db8:1::/48\"]\n{bandwidth}\n[[network]]\ninterface = \"lan\"\nsubnet = 0\n\n\
@@ -140,7 +160,7 @@ impl Scene {
         loop {
             let mut ping = self.client.command("ping")?;
             let reached = run(ping.args(["-c", "1", "-W", "1", SERVER]))?.status.success();
-            if reached && (!shaped || self.is_shaped()?) {
+            if reached && (shaping == Shaping::None || self.is_shaped()?) {
                 return Ok(());
             }
             if Instant::now() > deadline {
