@@ -46,6 +46,7 @@ impl Outside<'_> {
         let (table, prefix) = (table_name(tunnel), self.prefix.trunc());
         let named = [("behind", behind.iter().collect()), ("here", here.iter().collect())];
         let (emptied, sets) = nft::network_sets(&table, &named);
+        // Most packets are of nobody behind the tunnel, and cross no rule but those that find that out.
         // Adding before flushing makes that succeed whether or not the table is there.
         format!(
             "add table inet {table}\n\
@@ -58,19 +59,21 @@ impl Outside<'_> {
              \t\ttype filter hook postrouting priority -150; policy accept;\n\
              \t\toifname != \"{external}\" accept\n\
              \t\tip6 saddr {prefix} accept\n\
+             \t\tip6 daddr != @behind6 accept\n\
+             \t\tip daddr != @behind4 accept\n\
              \t\tip6 daddr @here6 accept\n\
              \t\tip daddr @here4 accept\n\
-             \t\tip6 daddr @behind6 drop\n\
-             \t\tip daddr @behind4 drop\n\
+             \t\tdrop\n\
              \t}}\n\
              \tchain arriving {{\n\
              \t\ttype filter hook prerouting priority -145; policy accept;\n\
              \t\tiifname != \"{external}\" accept\n\
              \t\tip6 daddr {prefix} accept\n\
+             \t\tip6 saddr != @behind6 accept\n\
+             \t\tip saddr != @behind4 accept\n\
              \t\tip6 saddr @here6 accept\n\
              \t\tip saddr @here4 accept\n\
-             \t\tip6 saddr @behind6 counter name {ARRIVED} drop\n\
-             \t\tip saddr @behind4 counter name {ARRIVED} drop\n\
+             \t\tcounter name {ARRIVED} drop\n\
              \t}}\n\
              }}\n"
         )
