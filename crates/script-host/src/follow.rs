@@ -1,7 +1,6 @@
 //! Follows packets through scripts: in the kernel by a program with points that is there for as long as that lasts, in Lua
 //! by second forms of the functions.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use script::matching::Rule;
@@ -16,13 +15,6 @@ use super::traces::Wanted;
 
 /// How often it is looked whether a trace is over.
 const LOOK: Duration = Duration::from_millis(200);
-
-/// The traces that were asked for last, by their scripts. Each has a number, so that nobody takes another's packets.
-#[derive(Debug, Default)]
-pub(super) struct Asked {
-    last: u64,
-    of: BTreeMap<u32, u64>,
-}
 
 impl Host {
     /// Follows packets through a script, in each tier in which it runs. The number of the trace; one before it ends.
@@ -58,15 +50,13 @@ impl Host {
             threads.statistics.trace(wanted);
         }
         self.point_mirrors();
-        self.traces.last += 1;
-        self.traces.of.insert(id, self.traces.last);
-        Ok(self.traces.last)
+        Ok(self.traces.begin(id))
     }
 
     /// What a trace has followed since it was asked last; nothing once another has taken its place.
     pub(super) fn take_traced(&mut self, id: u32, trace: u64) -> Result<Traces, RequestError> {
         let at = self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))?;
-        if self.traces.of.get(&id) != Some(&trace) {
+        if !self.traces.is_last(id, trace) {
             return Ok(Traces::default());
         }
         let in_threads = self.scripts[at].runs.user().map(|threads| threads.statistics.take_traced());

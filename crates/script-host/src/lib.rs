@@ -147,7 +147,7 @@ struct Host {
     last_id: u32,
     /// Tables that outlive the host.
     persistent: Persistent,
-    traces: follow::Asked,
+    traces: traces::Numbers,
 }
 
 /// What other threads tell the host's own.
@@ -231,7 +231,7 @@ fn run(
         scripts: Vec::new(),
         last_id: 0,
         persistent: Persistent::beside(server.path()),
-        traces: follow::Asked::default(),
+        traces: traces::Numbers::default(),
     };
     let ended = host.obey(life, signals, &waker, &messages);
     host.save();

@@ -73,6 +73,27 @@ impl Wanted {
     }
 }
 
+/// The traces that were asked for last, by their scripts. Each has a number, so that nobody takes another's packets.
+#[derive(Debug, Default)]
+pub(super) struct Numbers {
+    last: u64,
+    of: BTreeMap<u32, u64>,
+}
+
+impl Numbers {
+    /// The number of a new trace of a script, which takes the place of one before it.
+    pub(super) fn begin(&mut self, script: u32) -> u64 {
+        self.last += 1;
+        self.of.insert(script, self.last);
+        self.last
+    }
+
+    /// Whether no other trace of the script has begun since.
+    pub(super) fn is_last(&self, script: u32, trace: u64) -> bool {
+        self.of.get(&script) == Some(&trace)
+    }
+}
+
 /// What a program in the kernel tells.
 #[derive(Debug)]
 pub(super) struct Trace {
@@ -224,6 +245,17 @@ mod tests {
         let failed = &trace.take(7, true).packets[0];
         assert_eq!((failed.verdict.as_deref(), failed.changed), (Some("NF_DROP"), false));
         assert!(failed.error.as_ref().is_some_and(|error| error.starts_with("a.lua:2: ")), "{failed:?}");
+    }
+
+    #[test]
+    fn a_second_trace_of_a_script_takes_the_place_of_the_first() {
+        let mut numbers = Numbers::default();
+        let [first, other, second] = [7, 8, 7].map(|script| numbers.begin(script));
+        let last = [(7, first), (7, second), (7, other), (8, other), (9, other)];
+        assert_eq!(
+            last.map(|(script, trace)| numbers.is_last(script, trace)),
+            [false, true, false, true, false]
+        );
     }
 
     #[test]
