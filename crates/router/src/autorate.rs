@@ -89,8 +89,8 @@ pub struct Autorate {
     newest: Option<f64>,
     /// How much longer the newest took when answers were late last.
     queue: f64,
-    /// A rate was reduced, and no answer was in time since.
-    is_reduced: bool,
+    /// What is full was given as little as shows that the queue is not its, if it is still there.
+    is_cleared: bool,
     answered: Option<Instant>,
 }
 
@@ -116,7 +116,7 @@ impl Autorate {
             usual: None,
             newest: None,
             queue: 0.0,
-            is_reduced: false,
+            is_cleared: false,
             answered: None,
         }
     }
@@ -149,7 +149,7 @@ impl Autorate {
     /// Another host is asked from now on, which takes another time to answer.
     pub fn ask_another(&mut self, now: Instant) {
         (self.usual, self.newest, self.answered, self.queue) = (None, None, None, 0.0);
-        (self.began, self.since, self.is_reduced) = (now, now, false);
+        (self.began, self.since, self.is_cleared) = (now, now, false);
         self.late.clear();
         self.open.clear();
     }
@@ -227,20 +227,31 @@ impl Autorate {
         // Whose queue it is does not show in how long both ways take together: that of what is full, or most so. If less of that
         // does not help it is the other's, whose rate may be so far beyond what the line carries that it does not look full.
         let most_used = self.sides.iter().flatten().map(|rate| rate.used).fold(0.0, f64::max);
-        for rate in self.sides.iter_mut().flatten().filter(|rate| rate.is_in_use()) {
-            if grows && (self.is_reduced || rate.used >= most_used.min(FULL)) {
-                rate.reduce();
-            } else if is_clear && rate.used >= FULL {
-                rate.raise(elapsed);
+        let is_full = |rate: &Rate| rate.is_in_use() && rate.used >= most_used.min(FULL);
+        if grows {
+            if self.is_cleared {
+                self.sides.iter_mut().flatten().filter(|rate| !is_full(rate)).for_each(Rate::look_full);
             }
+            let [down, up] = &mut self.sides;
+            let mut full = [down, up].map(|side| side.as_mut().filter(|rate| is_full(rate)));
+            full.iter_mut().flatten().for_each(|rate| rate.reduce());
+            // What comes in has come through the line: less than that empties its queue. What goes out is counted before, and
+            // may be more than the line carries until there is no less.
+            self.is_cleared = match full {
+                [Some(_), _] => true,
+                [None, Some(up)] => up.now <= *up.limits.start() as f64,
+                [None, None] => false,
+            };
+        } else if is_clear {
+            let full = self.sides.iter_mut().flatten().filter(|rate| rate.is_in_use() && rate.used >= FULL);
+            full.for_each(|rate| rate.raise(elapsed));
         }
         if is_late {
             // What is on its way says nothing of the new rate.
             (self.queue, self.since) = (queue, now);
             self.late.clear();
-            self.is_reduced |= grows;
         } else if is_clear {
-            (self.queue, self.is_reduced) = (0.0, false);
+            (self.queue, self.is_cleared) = (0.0, false);
         }
     }
 }
@@ -263,6 +274,14 @@ impl Rate {
         let too_much = self.now.min(self.carried);
         self.too_much = Some(too_much);
         self.set(too_much * LESS);
+    }
+
+    /// Gives a direction that does not look full, and carries more than the line is sure to, no more than makes it look so. If the
+    /// queue is its, it is reduced next; if not, it has what it uses.
+    fn look_full(&mut self) {
+        if self.carried >= *self.limits.start() as f64 {
+            self.set(self.now.min(self.carried / FULL));
+        }
     }
 
     fn raise(&mut self, elapsed: f64) {
@@ -312,6 +331,8 @@ mod tests {
         answers: Vec<(f64, u16)>,
         answers_at_all: bool,
         greedy: bool,
+        /// Bits per second that are sent at the most.
+        most: [f64; 2],
         time: f64,
     }
 
@@ -328,6 +349,7 @@ mod tests {
                 answers: Vec::new(),
                 answers_at_all: true,
                 greedy: true,
+                most: [f64::INFINITY; 2],
                 time: 0.0,
             }
         }
@@ -350,7 +372,7 @@ mod tests {
                 for side in &self.sides {
                     let way = &mut self.ways[*side as usize];
                     let rate = self.autorate.rate(*side).expect("it has limits") as f64;
-                    let offered = if self.greedy { rate * STEP } else { 0.0 };
+                    let offered = if self.greedy { rate.min(self.most[*side as usize]) * STEP } else { 0.0 };
                     // What comes in waits before CAKE, what goes out behind it.
                     let out = (way.queue + offered).min(way.capacity * STEP);
                     way.queue = (way.queue + offered - out).min(way.capacity);
@@ -387,13 +409,14 @@ mod tests {
     #[test]
     fn the_rate_follows_what_the_line_carries() {
         // Of two full directions the one is reduced for the other's queue, too, and recovers slowly.
-        for (sides, part) in [(&[Side::Down][..], 0.8), (&[Side::Up], 0.8), (&[Side::Down, Side::Up], 0.2)] {
+        for (sides, part) in [(&[Side::Down][..], 0.8), (&[Side::Up], 0.8), (&[Side::Down, Side::Up], 0.1)] {
+            let settle = 40.0 * sides.len() as f64;
             let mut line = Line::new(sides, 120e6);
             let (waited, _) = line.run(30.0);
             assert_eq!((waited, line.rate()), (0.0, MOST as f64), "it carries more than the most");
             for capacity in [60e6, 12e6, 30e6, 90e6] {
                 line.carries(capacity);
-                line.run(40.0);
+                line.run(settle);
                 let (waited, used) = line.run(60.0);
                 assert!(waited < 0.1, "{sides:?}, {capacity}: {waited} of the time");
                 assert!(used > part, "{sides:?}, {capacity}: {used} of the line");
@@ -408,10 +431,27 @@ mod tests {
             let mut line = Line::new(&[narrow, wide], 120e6);
             line.run(30.0);
             line.ways[narrow as usize].capacity = 20e6;
-            line.run(40.0);
-            let (waited, used) = line.run(60.0);
+            line.run(80.0);
+            let (waited, _) = line.run(60.0);
             assert!(waited < 0.1, "{narrow:?}: {waited} of the time");
-            assert!(used > 0.1, "{narrow:?}: {used} of the line");
+        }
+    }
+
+    /// A call beside an upload whose line gets worse, and acknowledgments beside a download: what uses little keeps what it uses.
+    #[test]
+    fn what_uses_little_keeps_it_while_the_other_direction_gets_less() {
+        for (full, light) in [(Side::Up, Side::Down), (Side::Down, Side::Up)] {
+            let mut line = Line::new(&[Side::Down, Side::Up], 120e6);
+            line.run(30.0);
+            line.most[light as usize] = 3e6;
+            line.run(10.0);
+            line.ways[full as usize].capacity = 20e6;
+            for _ in 0..100 {
+                line.run(1.0);
+                let rate = line.autorate.rate(light).expect("it has limits");
+                assert!(rate >= 3_000_000, "{light:?} beside {full:?}: {rate}");
+            }
+            assert!(line.autorate.rate(full).expect("it has limits") < 22_000_000);
         }
     }
 

@@ -42,15 +42,19 @@ impl Host {
                 .trace(&script.attachment, &mut maps, &self.common.links, log?, &wanted)
                 .map_err(|error| RequestError::NotTraced(Box::new(error)))?;
         }
+        let number = self.traces.begin(id);
         if let Some(threads) = script.runs.user() {
             let mut wanted = wanted.begun();
             if script.runs.kernel().is_some() {
-                wanted = wanted.after(linux::queue::last_ids()?);
+                match linux::queue::last_ids() {
+                    Ok(last) => wanted = wanted.after(last),
+                    Err(error) => warn!("script {id}: half of a packet's way may be told: {error}"),
+                }
             }
             threads.statistics.trace(wanted);
         }
         self.point_mirrors();
-        Ok(self.traces.begin(id))
+        Ok(number)
     }
 
     /// What a trace has followed since it was asked last; nothing once another has taken its place.

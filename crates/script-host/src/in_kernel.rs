@@ -277,7 +277,7 @@ impl InKernel {
         Ok(())
     }
 
-    /// What a program says that is about to be attached. Of those before it two may have told what nobody has read yet: the
+    /// What a program says that has just been attached. Of those before it two may have told what nobody has read yet: the
     /// last one, and the one with points that was between them.
     fn says_now(&mut self, number: u32, says: Says) {
         self.lines.insert(0, (number, says));
@@ -311,8 +311,8 @@ impl InKernel {
         Prepared { number, script, loaded, mirrors }: Prepared,
     ) -> linux::Result<Vec<String>> {
         let told = loaded.fill()?;
-        self.says_now(number, loaded.says);
         self.attached.replace(&loaded.program)?;
+        self.says_now(number, loaded.says);
         // What comes now is another text.
         self.tracing = None;
         (self.program, self.exports, self.mirrors) = (loaded.program, loaded.exports, mirrors);
