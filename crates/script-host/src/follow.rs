@@ -26,7 +26,7 @@ impl Host {
         time: Duration,
     ) -> Result<u64, RequestError> {
         let wanted = Wanted::new(rule_of_trace(rule)?, count, time);
-        let at = self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))?;
+        let at = self.place(id)?;
         let log = self.next_log();
         let script = &mut self.scripts[at];
         let mut maps = match script.runs.user() {
@@ -59,7 +59,7 @@ impl Host {
 
     /// What a trace has followed since it was asked last; nothing once another has taken its place.
     pub(super) fn take_traced(&mut self, id: u32, trace: u64) -> Result<Traces, RequestError> {
-        let at = self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))?;
+        let at = self.place(id)?;
         if !self.traces.is_last(id, trace) {
             return Ok(Traces::default());
         }
@@ -74,6 +74,11 @@ impl Host {
             traces.goes_on |= more.goes_on;
         }
         Ok(traces)
+    }
+
+    /// Where a script is among the others.
+    fn place(&self, id: u32) -> Result<usize, RequestError> {
+        self.scripts.iter().position(|script| script.id == id).ok_or(RequestError::NoScript(id))
     }
 
     /// After which time it has to be looked whether a trace in the kernel is over.
