@@ -86,20 +86,19 @@ pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
         return Err(Error::Usage(why));
     }
     let about = masked.about();
-    let running =
-        Running::start(Box::new(masked), Lab::builder(program).prefix(&options.prefix).offloads(true))?;
+    let running = Running::start(Box::new(masked), Lab::builder(program).prefix(&options.prefix))?;
     let peers = [peer(&running, Site::A)?, peer(&running, Site::B)?];
     let lengths = Lengths { tcp: options.seconds, trial: Duration::ZERO, echoes: options.echoes };
     let tcp = |from| Measurement::Tcp { flows: 1, from };
     let mut all = [tcp(Site::A), tcp(Site::B), Measurement::Flood]
         .map(|measurement| Compared { measurement, rounds: Vec::new() });
-    for round in 0..options.repetitions {
+    'rounds: for round in 0..options.repetitions {
         for Compared { measurement, rounds } in &mut all {
             let mut values = [0.0; 2];
             // What comes first may have it better, or worse.
             for is_masked in [round % 2 == 0, round % 2 == 1] {
                 if stop.load(Ordering::Relaxed) {
-                    return Ok(INTERRUPTED.into());
+                    break 'rounds;
                 }
                 lead(&running.lab, &peers, is_masked)?;
                 let measured = measurement.run(&running.lab, None, lengths, None)?;
@@ -119,6 +118,10 @@ pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
     let table = table(options, &about, &all);
     // A reader that goes away has what it wanted.
     let _ = writeln!(std::io::stdout().lock(), "{}", table.text().trim_end());
+    if stop.load(Ordering::Relaxed) {
+        eprintln!("interrupted: {} of {} rounds", all[2].rounds.len(), options.repetitions);
+        return Ok(INTERRUPTED.into());
+    }
     if let Some(path) = &options.docs {
         between("wrap", &table.markdown(), path)?;
     }
@@ -174,7 +177,8 @@ fn is_led(lab: &Lab, peers: &[Peer; 2], is_masked: bool) -> Result<bool, Error> 
 }
 
 fn table(options: &WrapOptions, about: &str, all: &[Compared]) -> Table {
-    let rows = all.iter().map(|Compared { measurement, rounds }| {
+    let measured = all.iter().filter(|one| !one.rounds.is_empty());
+    let rows = measured.map(|Compared { measurement, rounds }| {
         let of = |value: fn(&[f64; 2]) -> f64| rounds.iter().map(value).collect::<Vec<_>>();
         let middle = |values: &[f64]| quantile(values, 0.5).map_or("–".into(), number);
         let quarters = |values: &[f64], digits: usize| {
