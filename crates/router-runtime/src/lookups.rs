@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::panic::catch_unwind;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
@@ -127,7 +128,11 @@ impl<V: Copy + PartialEq + std::fmt::Display + Send + 'static> Lookups<V> {
             let (sender, waker, look_up) = (self.answers.0.clone(), self.waker.clone(), self.look_up);
             let (uplink, question) = (uplink.to_owned(), known.question.clone());
             let ask = move || {
-                let found = look_up(&question);
+                // A thread that ended without an answer would be waited for, for ever.
+                let found = catch_unwind(|| look_up(&question)).unwrap_or_else(|_| {
+                    let why = "the program has a fault, which its log says more of".to_owned();
+                    Err(Nothing { why, is_certain: false })
+                });
                 let _ = sender.send((uplink, question, found));
                 waker.wake();
             };
@@ -359,6 +364,18 @@ mod tests {
         let question = scene.question.clone();
         scene.told(&question, Ok((vec![5], LONGEST)));
         assert_eq!(scene.lookups.known["fibre"].value, None);
+    }
+
+    #[test]
+    fn a_lookup_that_panics_is_one_that_found_nothing() {
+        let mut scene = Scene::new();
+        scene.lookups.look_up = |_| panic!("in a test");
+        assert_eq!(scene.value(), None);
+        while !scene.lookups.take_answers(scene.now) {
+            std::thread::yield_now();
+        }
+        assert_eq!(scene.lookups.deadline(), Some(scene.now + AGAIN));
+        assert!(scene.lookups.problem("fibre").unwrap().contains("fault"));
     }
 
     #[test]

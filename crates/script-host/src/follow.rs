@@ -51,7 +51,7 @@ impl Host {
                     Err(error) => warn!("script {id}: half of a packet's way may be told: {error}"),
                 }
             }
-            threads.statistics.trace(wanted);
+            threads.statistics.trace(number, wanted);
         }
         self.point_mirrors();
         Ok(number)

@@ -453,6 +453,7 @@ impl Host {
         }
         self.end_unused();
         self.forget(&key);
+        self.traces.forget(id);
         info!(event = "script_unloaded", script = id, "{}: script {id} unloaded", attachment.file.display());
         Ok(detached?)
     }

@@ -38,6 +38,8 @@ pub(super) struct Statistics {
 
 #[derive(Debug, Default)]
 struct Trace {
+    /// Which one it is.
+    number: u64,
     wanted: Option<Wanted>,
     /// How many packets may yet be followed.
     left: u32,
@@ -148,40 +150,39 @@ impl Statistics {
         }
     }
 
-    /// Waits for packets, to follow them.
-    pub(super) fn trace(&self, wanted: Wanted) {
+    /// Waits for packets, to follow them for the trace of this number.
+    pub(super) fn trace(&self, number: u64, wanted: Wanted) {
         let left = wanted.count;
-        let trace = Trace { wanted: Some(wanted), left, ..Trace::default() };
+        let trace = Trace { number, wanted: Some(wanted), left, ..Trace::default() };
         *self.trace.lock().unwrap_or_else(PoisonError::into_inner) = trace;
         self.tracing.store(true, Relaxed);
     }
 
-    /// Whether this packet, of this number in its queue, is one that is waited for.
-    pub(super) fn wants(&self, packet: &script::packet::Packet, queue: u16, id: [u8; 4]) -> bool {
+    /// The number of the trace that waits for this packet, of this number in its queue; none if nobody does.
+    pub(super) fn wants(&self, packet: &script::packet::Packet, queue: u16, id: [u8; 4]) -> Option<u64> {
         if !self.tracing.load(Relaxed) {
-            return false;
+            return None;
         }
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
         let now = Instant::now();
         let Some(wanted) = trace.wanted.as_ref().filter(|wanted| !wanted.is_over(now)) else {
             self.tracing.store(false, Relaxed);
-            return false;
+            return None;
         };
         let is_after = wanted.is_after(queue, u32::from_be_bytes(id));
         if trace.left == 0 || !is_after || !wanted.rule.holds(packet) {
-            return false;
+            return None;
         }
         trace.left -= 1;
         trace.underway += 1;
         self.tracing.store(trace.left > 0, Relaxed);
-        true
+        Some(trace.number)
     }
 
-    /// A packet that was waited for went its way.
-    pub(super) fn traced(&self, traced: Traced) {
+    /// A packet that the trace of this number has waited for went its way. Another may have taken the trace's place since.
+    pub(super) fn traced(&self, number: u64, traced: Traced) {
         let mut trace = self.trace.lock().unwrap_or_else(PoisonError::into_inner);
-        // It may be one of a trace before this.
-        if trace.underway > 0 {
+        if trace.number == number {
             trace.underway -= 1;
             trace.traced.push(traced);
         }

@@ -88,6 +88,11 @@ impl Numbers {
         self.last
     }
 
+    /// Forgets a script that is none any more.
+    pub(super) fn forget(&mut self, script: u32) {
+        self.of.remove(&script);
+    }
+
     /// Whether no other trace of the script has begun since.
     pub(super) fn is_last(&self, script: u32, trace: u64) -> bool {
         self.of.get(&script) == Some(&trace)

@@ -242,10 +242,9 @@ impl Worker {
             self.context.is_whole.set(is_whole);
             self.packets += 1;
             let start = self.packets.is_multiple_of(SAMPLE_EVERY).then(Instant::now);
-            let (mut verdict, mut error) = if loaded.statistics.wants(&self.packet, queue, id) {
-                follow(&mut self.machine, loaded, &mut self.packet)
-            } else {
-                self.machine.run(loaded.rule, &mut self.packet)
+            let (mut verdict, mut error) = match loaded.statistics.wants(&self.packet, queue, id) {
+                Some(trace) => follow(&mut self.machine, loaded, trace, &mut self.packet),
+                None => self.machine.run(loaded.rule, &mut self.packet),
             };
             if let Some(start) = start {
                 tally.samples += 1;
@@ -337,8 +336,13 @@ fn flush(batch: &mut Batch, socket: &Socket, id: u32, log: &super::log::Log) {
     }
 }
 
-/// Runs a packet, and tells the way that it took.
-fn follow(machine: &mut Machine, loaded: &Loaded, packet: &mut Packet) -> (Verdict, Option<ScriptError>) {
+/// Runs a packet, and tells the way that it took to who waits for it in the trace of this number.
+fn follow(
+    machine: &mut Machine,
+    loaded: &Loaded,
+    trace: u64,
+    packet: &mut Packet,
+) -> (Verdict, Option<ScriptError>) {
     let (octets, length) = (digits(packet.real()), packet.real().len());
     let (verdict, error, lines) = machine.trace(loaded.rule, packet);
     let mut files: Vec<(String, Vec<String>)> = Vec::new();
@@ -353,7 +357,7 @@ fn follow(machine: &mut Machine, loaded: &Loaded, packet: &mut Packet) -> (Verdi
         });
         files[at].1.get(number.wrapping_sub(1)).cloned().unwrap_or_default()
     };
-    loaded.statistics.traced(Traced {
+    let traced = Traced {
         tier: "user".to_owned(),
         packet: octets,
         length,
@@ -361,7 +365,8 @@ fn follow(machine: &mut Machine, loaded: &Loaded, packet: &mut Packet) -> (Verdi
         verdict: Some(verdict.name().to_owned()),
         changed: packet.is_written() && error.is_none(),
         error: error.as_ref().map(ToString::to_string),
-    });
+    };
+    loaded.statistics.traced(trace, traced);
     (verdict, error)
 }
 
