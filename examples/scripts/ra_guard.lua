@@ -34,6 +34,11 @@ function test_an_extension_header_hides_nothing()
   test.verdict(NF_DROP, icmp(134, test.hex "3a00 0104 00000000"))
 end
 
+function test_what_is_behind_more_headers_than_are_followed_is_an_error_which_drops()
+  local eight = test.hex("3c00 0104 00000000"):rep(8)
+  assert(not pcall(test.run, icmp(134, eight .. test.hex "3a00 0104 00000000")))
+end
+
 function test_what_hosts_send_passes()
   for _, kind in ipairs { 128, 133, 135, 136, 143 } do test.verdict(XT_CONTINUE, icmp(kind)) end
 end

@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use script::compile::decided::{is_of, key, value};
+use script::compile::decided::{is_of, key, of_value, value};
 use script::streams::{Decided, StreamKey};
 
 use super::kernel::Maps;
@@ -33,5 +33,15 @@ impl OwnMaps {
             }
         }
         Ok(())
+    }
+
+    /// What is written down of a stream.
+    pub(super) fn known(&self, streams: &str, stream: &StreamKey) -> linux::Result<Option<Decided>> {
+        for (_, map) in self.lock().all().iter().filter(|(meaning, _)| is_of(meaning, streams)) {
+            if let Some(value) = map.lookup(&key(stream))? {
+                return Ok(of_value(&value));
+            }
+        }
+        Ok(None)
     }
 }

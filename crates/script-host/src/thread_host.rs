@@ -100,6 +100,15 @@ impl Host for ThreadHost {
         self.context.targets.borrow_mut().number(name)
     }
 
+    fn was_decided(&mut self, streams: &str, stream: &StreamKey) -> Option<Decided> {
+        let id = self.context.id.get();
+        self.context.own.borrow().iter().filter(|(of, _)| *of == id).find_map(|(_, own)| {
+            own.known(streams, stream)
+                .inspect_err(|error| self.common.log.add(id, &error.to_string()))
+                .unwrap_or(None)
+        })
+    }
+
     /// What begins anew is told to all halves in the kernel: scripts of one state share their streams.
     fn decided(&mut self, streams: &str, stream: &StreamKey, decided: Option<&Decided>) {
         let id = self.context.id.get();

@@ -28,6 +28,11 @@ pub trait Host {
     /// each of them; none: one begins anew, and has to be asked for.
     fn decided(&mut self, _streams: &str, _stream: &StreamKey, _decided: Option<&Decided>) {}
 
+    /// What was noted so of a stream, and is still known there.
+    fn was_decided(&mut self, _streams: &str, _stream: &StreamKey) -> Option<Decided> {
+        None
+    }
+
     /// Writes one line into the log.
     fn log(&mut self, line: &str);
 

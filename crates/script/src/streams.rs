@@ -20,7 +20,9 @@
 //!   faults, too.
 //!
 //! Who decides keeps what was examined: a copy of it that comes later is compared with it, also after the stream was
-//! accepted. What follows it is free. A refused stream stays refused.
+//! accepted. What follows it is free. A refused stream stays refused. Sequence numbers come back after 4 GiB, and what
+//! has them then is no copy: so once 2 GiB but a little have passed in the half of them that begins 2 GiB behind a stream's
+//! beginning, nothing of it is compared any more. A sender that does not mean these octets has to send as many.
 //!
 //! # Bounds
 //!
@@ -47,6 +49,10 @@ use crate::tables::{Shape, Table, WhenFull};
 
 /// For how long no other stream may take the place of one that has ended: RFC 9293 section 3.4.3, maximum segment lifetime.
 pub const QUIET_MS: u64 = 120_000;
+
+/// Octets that have passed in the upper half of the sequence numbers once a stream is about to come to its first numbers again.
+/// What is left is more than may be examined, and one segment.
+pub const AROUND: u64 = (1 << 31) - (1 << 21);
 
 /// What scripts know a stream by: protocol, addresses and ports of its flow, and the direction.
 pub type StreamKey = [u8; 38];
@@ -89,6 +95,8 @@ pub struct Decided {
     pub start: u32,
     /// How many octets were examined: no others may come in their place.
     pub examined: u32,
+    /// Octets that have passed in the upper half of the sequence numbers, see [`AROUND`].
+    pub upper: u64,
     has_ended: bool,
     seen_ms: u64,
 }
@@ -221,10 +229,11 @@ impl Streams {
                 decision,
                 start: entry.stream.start(),
                 examined: entry.stream.length() as u32,
+                upper: 0,
                 has_ended: entry.has_ended,
                 seen_ms: now_ms,
             },
-            (None, None) => Decided { decision, start: 0, examined: 0, has_ended: false, seen_ms: now_ms },
+            (None, None) => Decided { seen_ms: now_ms, ..Decided::known(decision, 0, 0, 0) },
         };
         self.opening.remove(key, now_ms);
         if decision == Decision::Refuse || new.examined == 0 {
@@ -239,6 +248,13 @@ impl Streams {
             *decided = new;
         }
         new
+    }
+
+    /// Takes over what somebody else still knows of a stream that is forgotten here.
+    pub fn restore(&mut self, key: &[u8], decided: Decided, now_ms: u64) {
+        if self.known(key, now_ms).is_none() {
+            self.decided.entry(key, now_ms, || Decided { seen_ms: now_ms, ..decided });
+        }
     }
 
     /// The first sequence number of a stream and, if another one may follow it, when something was seen of it.
@@ -299,17 +315,20 @@ impl Streams {
         decided: Decided,
         now_ms: u64,
     ) -> Option<Fault> {
-        if let Some(entry) = self.decided.entry(key, now_ms, || decided)
-            && (segment.has(tcp::FIN) || segment.has(tcp::RST))
-        {
-            (entry.has_ended, entry.seen_ms) = (true, now_ms);
+        let sequence = segment.sequence.wrapping_add(u32::from(segment.has(tcp::SYN)));
+        let at = i64::from(sequence.wrapping_sub(decided.start).cast_signed());
+        if let Some(entry) = self.decided.entry(key, now_ms, || decided) {
+            if segment.has(tcp::FIN) || segment.has(tcp::RST) {
+                (entry.has_ended, entry.seen_ms) = (true, now_ms);
+            }
+            if at < 0 {
+                entry.upper += segment.octets.len() as u64;
+            }
         }
         if decided.decision == Decision::Refuse || segment.octets.is_empty() || segment.has(tcp::RST) {
             return None;
         }
-        let sequence = segment.sequence.wrapping_add(u32::from(segment.has(tcp::SYN)));
-        let at = i64::from(sequence.wrapping_sub(decided.start).cast_signed());
-        if at >= i64::from(decided.examined) || at + segment.octets.len() as i64 <= 0 {
+        if decided.upper >= AROUND || at >= i64::from(decided.examined) || at + segment.octets.len() as i64 <= 0 {
             return None;
         }
         if segment.fault.is_some() {
@@ -321,6 +340,14 @@ impl Streams {
             (Some(entry), Ok(at)) => entry.stream.check(at, segment.octets).err(),
             _ => Some(Fault::Contradicts),
         }
+    }
+}
+
+impl Decided {
+    /// A stream of which so much is known: how it was decided, the first sequence number, how many octets were examined, and how
+    /// many have passed in the upper half.
+    pub(crate) const fn known(decision: Decision, start: u32, examined: u32, upper: u64) -> Self {
+        Self { decision, start, examined, upper, has_ended: false, seen_ms: 0 }
     }
 }
 

@@ -1,7 +1,8 @@
 //! What was decided of streams, in a map of the kernel: Lua writes it, and a program that finds a stream there need not
 //! hand its segments over.
 //!
-//! A key has the numbers of a flow's, and the direction in the first one. A value has a number behind the time: 0 for a
+//! A key has the numbers of a flow's, and the direction in the first one. A value has octets in the place of the time, those
+//! of [`AROUND`], which the program counts with their headers. Behind them is a number: 0 for a
 //! stream that was refused, otherwise the sequence number from which on segments are still Lua's to look at, and in the
 //! upper half how many sequence numbers are: those of the octets that were examined, and those of a segment before that may
 //! reach into them.
@@ -13,7 +14,7 @@ use std::sync::Arc;
 
 use super::shared::{FLOW_KEY, Form, Map, Part, Shared};
 use crate::kind::Kind;
-use crate::streams::{Decided, Decision, StreamKey};
+use crate::streams::{AROUND, Decided, Decision, StreamKey};
 use crate::tables::{Shape, WhenFull};
 
 /// Where the direction is in the first number of a key.
@@ -53,8 +54,25 @@ pub fn value(decided: &Decided) -> Vec<u8> {
             u64::from(decided.examined + LONGEST) << 32 | u64::from(decided.start.wrapping_sub(LONGEST))
         }
     };
-    [0, number].iter().flat_map(|number| number.to_ne_bytes()).collect()
+    [decided.upper, number].iter().flat_map(|number| number.to_ne_bytes()).collect()
 }
+
+/// The stream that this is there of.
+pub fn of_value(value: &[u8]) -> Option<Decided> {
+    let [upper, number] = value.as_chunks().0 else { return None };
+    let (upper, number) = (u64::from_ne_bytes(*upper), u64::from_ne_bytes(*number));
+    let (from, count) = (number as u32, (number >> 32) as u32);
+    Some(match number {
+        0 => Decided::known(Decision::Refuse, 0, 0, upper),
+        _ => {
+            let start = from.wrapping_add(LONGEST);
+            Decided::known(Decision::Accept, start, count.saturating_sub(LONGEST), upper)
+        }
+    })
+}
+
+/// [`AROUND`], as a constant of a program.
+pub(super) const IS_AROUND: i64 = AROUND as i64;
 
 /// The map that a call without a table is about.
 pub(super) fn default() -> Arc<Shared> {

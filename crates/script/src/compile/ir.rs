@@ -295,11 +295,12 @@ pub enum Failure {
     Resize,
     Negative,
     Tagged,
+    TooDeep,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::OutsidePacket,
         Self::NilValue,
         Self::DivisionByZero,
@@ -309,6 +310,7 @@ impl Failure {
         Self::Resize,
         Self::Negative,
         Self::Tagged,
+        Self::TooDeep,
     ];
 }
 
@@ -323,6 +325,7 @@ impl fmt::Display for Failure {
             Failure::Resize => "the packet cannot grow or shrink there",
             Failure::StepIsZero => "'for' step is zero",
             Failure::Tagged => "the packet has a VLAN tag already",
+            Failure::TooDeep => "more than eight headers lie between: what is behind them is not looked for",
             Failure::Negative => "what metrics export takes 0 or more",
         })
     }

@@ -155,10 +155,12 @@ fn octets(field: &str, prefix: IpNet) -> String {
 mod tests {
     use super::super::differential::{InKernel, can_be_tested, may_load};
     use super::super::interpret::{Maps, Outcome, run};
+    use super::super::ir::Failure;
     use super::super::tests::RESULTS;
     use super::super::{AttachType, Results, compile};
     use super::*;
     use crate::host::NoHost;
+    use crate::vm::Verdict;
 
     #[test]
     fn rules_are_compiled() {
@@ -200,6 +202,24 @@ mod tests {
         frame.extend([64, protocol, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
         frame.extend(payload);
         frame
+    }
+
+    #[test]
+    fn what_a_rule_cannot_look_at_does_not_pass_the_script_by() {
+        let script = Script::new("a.lua", "function process_packet(p) return NF_ACCEPT end");
+        let options = |next: u8| [next, 0, 0, 0, 0, 0, 0, 0];
+        let frame = ipv6(60, &[vec![options(60); 8].concat(), options(6).to_vec(), vec![0; 20]].concat());
+        let outcome = |script: &Script| {
+            let place = AttachType::Interface { has_link: true };
+            let compiled = compile(script, NoHost, RESULTS, place).expect("it compiles");
+            run(compiled.intermediate(), &mut Maps::default(), &mut frame.clone(), 0, || 0)
+        };
+        let rule = Rule::parse("tcp dport 22").unwrap();
+        let outcome_of_rule = outcome(&matched(&script, &rule));
+        assert!(matches!(outcome_of_rule, Outcome::Failed(Failure::TooDeep, _)), "{outcome_of_rule:?}");
+        // Who follows packets does not change what becomes of them.
+        let followed = followed(&script, &Rule::default(), &rule).unwrap();
+        assert_eq!(outcome(&followed), Outcome::Verdict(Verdict::Accept.value()));
     }
 
     #[test]

@@ -243,12 +243,12 @@ local LONGEST_RECORD = 18432
 
 -- The ClientHello that a stream begins with, from its version on, put together from the records that it is split over (RFC
 -- 8446 §5.1): nil while it is not all there, false where there is something else. Alerts and changes of cipher between
--- them, which servers may pass over, are passed over.
+-- them, which servers may pass over, are passed over, and so is the version of a record, which they are to ignore.
 local function client_hello(text)
   local parts, have, head, at = {}, 0, "", 1
   while at <= #text do
-    local kind, major = byte(text, at, at + 1)
-    if kind < CHANGE_CIPHER_SPEC or kind > HANDSHAKE or (major or 3) ~= 3 then return false end
+    local kind = byte(text, at)
+    if kind < CHANGE_CIPHER_SPEC or kind > HANDSHAKE then return false end
     if at + 4 > #text then return nil end
     local length = unpack(">I2", text, at + 3)
     if length > LONGEST_RECORD then return false end

@@ -43,7 +43,7 @@ end
 
 register_dynamic_protbuf {
   name = "packet_ip6",
-  about = "IPv6 (RFC 8200). data(protocol) finds a protocol behind up to eight extension headers.",
+  about = "IPv6 (RFC 8200). data(protocol) finds a protocol behind up to eight extension headers; where there are more, it is an error.",
   payload_field = "data",
   protocol_fields = {
     { "version", 0, 4, "int" },

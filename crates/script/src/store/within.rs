@@ -5,7 +5,8 @@ use crate::protocol::{
     Amount, Changes, Condition, Effect, FieldName, Policy, ProtocolId, Protocols, question_name,
 };
 
-/// Most protocols between a header and the one that is asked for: RFC 8200 knows six extension headers.
+/// Most protocols between a header and the one that is asked for: RFC 8200 knows six extension headers, and nodes may refuse
+/// more than eight (RFC 8504 section 5.3).
 pub const MAX_THROUGH: usize = wire::ipv6::MAX_EXTENSION_HEADERS;
 
 impl Store {
@@ -72,7 +73,8 @@ impl Store {
 
     /// The view of what is within, as `protocol`; none if the policy refuses, or it is not all there.
     ///
-    /// Policies that are functions have been asked before.
+    /// Policies that are functions have been asked before. What lies behind too many other headers is an error, not none: a
+    /// filter would take that for another packet, and receivers do not.
     pub fn data(
         &mut self,
         protocols: &Protocols,
@@ -83,7 +85,7 @@ impl Store {
         if handle.field() != 0 {
             return self.cast(protocols, handle, protocol);
         }
-        for _ in 0..=MAX_THROUGH {
+        for level in 0..=MAX_THROUGH {
             let Some((parent, _)) = protocols.with_minimum(view.protocol) else { return Ok(None) };
             let mut next = protocol;
             match &parent.policy {
@@ -100,6 +102,9 @@ impl Store {
                         let Some(&between) = table.through.iter().find(|id| named(**id)) else {
                             return Ok(None);
                         };
+                        if level == MAX_THROUGH {
+                            return Err(AccessError::TooDeep);
+                        }
                         next = between;
                     }
                 }

@@ -144,6 +144,36 @@ fn what_was_forgotten_of_an_accepted_stream_is_not_believed_again() {
 }
 
 #[test]
+fn sequence_numbers_that_come_again_are_no_copies() {
+    let mut streams = Streams::new(Limits::default());
+    streams.take(b"key", &syn(), 0);
+    streams.take(b"key", &segment(0, 0, b"hello"), 0);
+    streams.decide(b"key", Decision::Accept, 0);
+    let octets = vec![1; 1 << 16];
+    // One of another number does not change that.
+    assert_eq!(streams.take(b"key", &segment(3 << 30, 0, &octets), 0).fault, None);
+    for at in 0..1_u32 << 16 {
+        let copy = streams.take(b"key", &segment(1, 0, b"a"), 0);
+        // The half that counts is nearly through.
+        assert_eq!(copy.fault, (at < (1 << 16) - 30).then_some(Fault::Contradicts), "{at}");
+        assert_eq!(streams.take(b"key", &segment((at << 16) + 5, 0, &octets[..(1 << 16) - 5]), 0).fault, None);
+    }
+    assert_eq!(streams.take(b"key", &segment(0, 0, b"world"), 0).fault, None);
+}
+
+#[test]
+fn what_is_forgotten_of_a_stream_may_be_restored() {
+    let mut streams = Streams::new(Limits::default());
+    let accepted = Decided::known(Decision::Accept, START, 10, 0);
+    streams.restore(b"key", accepted, 0);
+    assert_eq!(streams.take(b"key", &segment(20, tcp::FIN, b"the end"), 0).fault, None);
+    assert_eq!(streams.take(b"key", &segment(5, 0, b"other"), 0).fault, Some(Fault::Contradicts));
+    // What is known is not replaced.
+    streams.restore(b"key", Decided::known(Decision::Refuse, 0, 0, 0), 0);
+    assert_eq!(streams.take(b"key", &segment(30, 0, b"x"), 0).decided.map(|one| one.decision), Some(Decision::Accept));
+}
+
+#[test]
 fn data_of_a_syn_is_the_beginning() {
     let mut streams = Streams::new(Limits::default());
     let seen = streams.take(b"key", &segment(0, tcp::SYN, b"fast"), 0);

@@ -55,7 +55,16 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
             let mut key = [0; 38];
             key[..37].copy_from_slice(&flow_key(&flow));
             key[37] = u8::from(flow.reversed);
-            Ok(Some((key, lock(&table).take(&key, &segment, now_ms))))
+            let mut seen = lock(&table).take(&key, &segment, now_ms);
+            // The kernel, which has the stream's packets, may know more.
+            if seen.fault == Some(Fault::Unknown)
+                && let Some(decided) = shared.shared.borrow_mut().host.was_decided(&name, &key)
+            {
+                let mut table = lock(&table);
+                table.restore(&key, decided, now_ms);
+                seen = table.take(&key, &segment, now_ms);
+            }
+            Ok(Some((key, seen)))
         })?;
         let Some((key, seen)) = found else { return Ok(None) };
         if seen.begins {

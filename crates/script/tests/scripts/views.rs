@@ -86,6 +86,25 @@ fn what_is_no_view_or_has_no_such_field_is_told() {
 }
 
 #[test]
+fn what_lies_behind_too_many_extension_headers_is_not_taken_for_another_packet() {
+    let options = |next| [next, 0, 1, 4, 0, 0, 0, 0];
+    let with = |count: usize| {
+        let mut headers = vec![options(60); count - 1].concat();
+        headers.extend(options(17));
+        let mut ip = ipv6(59, &[]);
+        (ip[5], ip[6]) = (8 * count as u8 + 8, 60);
+        frame(0x86dd, &[], &[ip, headers, udp(1000, 2000, b"")].concat())
+    };
+    let mut bench = Bench::body("nf.log(p:data(packet_eth):data(packet_ip6):data(packet_tcp))");
+    bench.pass(&mut with(8));
+    assert_eq!(bench.log(), ["nil"]);
+    assert_eq!(
+        bench.fails(&mut with(9)),
+        "test.lua:2: more than 8 headers lie between: what is behind them is not looked for"
+    );
+}
+
+#[test]
 fn a_misspelt_protocol_is_told() {
     let message = Bench::body("p:data(packet_ethernet)").fails(&mut an_ipv4_frame());
     assert!(message.starts_with("test.lua:2: data: nil is not a protocol"), "{message}");

@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use wire::checksum::TransportChecksum;
 
-use super::{key, value};
+use super::{key, of_value, value};
 use crate::checksum::{Layout, complete};
 use crate::compile::differential::{create, may_load};
 use crate::compile::generate::{self, Random};
@@ -16,7 +16,7 @@ use crate::compile::tests::RESULTS;
 use crate::compile::{AttachType, CompileError, compile};
 use crate::host::{FileError, Host, InterfaceError, Module, NoHost};
 use crate::packet::Packet;
-use crate::streams::{Decided, QUIET_MS, StreamKey};
+use crate::streams::{AROUND, Decided, Decision, QUIET_MS, StreamKey};
 use crate::vm::{Limits, Machine, Script, Verdict};
 
 const FILTER: &str = "
@@ -173,6 +173,66 @@ fn streams_that_are_decided_are_the_kernels_and_lua_misses_nothing() {
     }
     println!("{decided} packets decided, {punted} punted");
     assert!(decided > punted / 20 && punted > decided / 100, "{decided} decided, {punted} punted");
+}
+
+#[test]
+fn what_is_written_down_of_a_stream_can_be_read() {
+    for decided in [
+        Decided::known(Decision::Refuse, 0, 0, 7),
+        Decided::known(Decision::Accept, 9, 0, 0),
+        Decided::known(Decision::Accept, u32::MAX, 1 << 20, AROUND),
+    ] {
+        assert_eq!(of_value(&value(&decided)), Some(decided));
+    }
+    assert_eq!(of_value(&[0; 8]), None);
+}
+
+/// Of 4 GiB that a stream brings, the program counts those of the second half, and knows by them that sequence numbers that
+/// come again are no copies.
+#[test]
+fn a_stream_that_has_gone_around_is_the_kernels() {
+    let text = format!("STREAMS = nil{FILTER}");
+    let place = AttachType::Interface { has_link: true };
+    let compiled = compile(&Script::new("test.lua", &text), NoHost, PUNTING, place).expect("it compiles");
+    let frame = |flags: u8, sequence: u32, octets: &[u8]| {
+        let mut frame = [&[2; 12][..], &[0x86, 0xdd, 0x60, 0, 0, 0, 0, 20 + octets.len() as u8, 6, 64]].concat();
+        frame.extend([0x20; 16].iter().chain(&[0x21; 16]));
+        frame.extend([0, 1, 0, 2]);
+        frame.extend(sequence.to_be_bytes());
+        frame.extend([0, 0, 0, 9, 0x50, flags, 1, 0, 0, 0, 0, 0]);
+        frame.extend(octets);
+        let layout = Layout::of_frame(&frame).expect("a packet");
+        complete(&mut frame, &layout);
+        frame
+    };
+    // Lua accepts a stream, and so tells its key.
+    let host = Telling::default();
+    let mut lua = Machine::new(host.clone(), Limits::default());
+    let rule = lua.load(Script::new("test.lua", &text)).expect("a script");
+    for frame in [frame(2, u32::MAX, b""), frame(16, 0, &[b'a'; 100])] {
+        lua.run(rule, &mut Packet::of_frame(frame, TransportChecksum::Complete));
+    }
+    let told = host.told.borrow().last().cloned().expect("it was told");
+    let decided = Decided { upper: AROUND - 200, ..of_value(&told.1.expect("it was accepted")).expect("it can be read") };
+    assert_eq!((decided.start, decided.examined), (0, 100));
+    let mut table = Maps::default();
+    table.set(0, &told.0, Some(&value(&decided)));
+    let length = frame(16, 0, b"").len() as u64;
+    assert!((67..100).contains(&length), "two packets are not 200 octets, three are more");
+    let mut at = |sequence| run(compiled.intermediate(), &mut table, &mut frame(16, sequence, b""), 0, || 0);
+    let passes = Outcome::Verdict(Verdict::Accept.value());
+    // The lower half does not count, nor does what Lua is asked for.
+    for (sequence, outcome) in [
+        (50, Outcome::Punted),
+        (1 << 30, passes),
+        (1 << 31, passes),
+        ((1 << 31) + 4, passes),
+        (50, Outcome::Punted),
+        ((1 << 31) + 8, passes),
+        (50, passes),
+    ] {
+        assert_eq!(at(sequence), outcome, "{sequence}");
+    }
 }
 
 #[test]

@@ -28,10 +28,13 @@ impl Lower<'_> {
 
     /// Whether it is a rule that asks, and not the script.
     pub(super) fn is_in_rule(&self) -> bool {
+        [matching::NAME, matching::CHOSEN].iter().any(|name| self.is_in(name))
+    }
+
+    /// Whether it is the function of this name that asks.
+    pub(super) fn is_in(&self, name: &str) -> bool {
         let inlined = self.functions.last();
-        inlined.is_some_and(|inlined| {
-            [matching::NAME, matching::CHOSEN].contains(&&*self.chunk.functions[inlined.function.0].name)
-        })
+        inlined.is_some_and(|inlined| *self.chunk.functions[inlined.function.0].name == *name)
     }
 
     /// A variable that is assigned to: what lasts from packet to packet lasts in Lua. A local variable lasts if no statement

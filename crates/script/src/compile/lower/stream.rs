@@ -15,6 +15,7 @@ use wire::{protocol, tcp};
 /// Flags of segments that begin or end a stream: Lua notes both.
 const BEGINS_OR_ENDS: i64 = (tcp::SYN | tcp::FIN | tcp::RST) as i64;
 const SEQUENCE: i64 = 4;
+const UPPER_HALF: i64 = 1 << 31;
 const FLAGS: i64 = 13;
 
 impl Lower<'_> {
@@ -48,11 +49,11 @@ impl Lower<'_> {
             let (asks, goes_on) = lower.branch(Condition::NotEqual, flags, 0.into());
             let mut asks: Vec<_> = asks.into_iter().collect();
             lower.state = goes_on;
-            let there = lower.emit(Action::Lookup { map, key, first: 1, words: 1 });
+            let there = lower.emit(Action::Lookup { map, key: key.clone(), first: 1, words: 1 });
             let (there, unknown) = lower.branch(Condition::NotEqual, there, 0.into());
             asks.extend(unknown);
             lower.state = there;
-            let value = lower.emit(Action::Value { word: 1 });
+            let [upper, value] = [0, 1].map(|word| lower.emit(Action::Value { word }));
             let (refused, accepted) = lower.branch(Condition::Equal, value, 0.into());
             lower.state = refused;
             lower.set(verdict.clone(), Slot::integer(Verdict::Drop.value()));
@@ -63,8 +64,17 @@ impl Lower<'_> {
             let distance = lower.calculate(Operation::Subtract, sequence, from);
             let distance = lower.calculate(Operation::And, distance, 0xffff_ffff);
             let (examined, free) = lower.branch(Condition::Below, distance, count);
-            asks.extend(examined);
+            lower.state = examined;
+            let (first, again) = lower.branch(Condition::Below, upper, decided::IS_AROUND.into());
+            asks.extend(first);
             lower.state = free;
+            let (lower_half, upper_half) = lower.branch(Condition::Below, distance, UPPER_HALF.into());
+            lower.state = upper_half;
+            let length = lower.packet_length();
+            let upper = lower.calculate(Operation::Add, upper, length);
+            lower.emit(Action::Put { map, key, word: 0, value: upper, now: upper });
+            let accepted = [again, lower_half, lower.state.take()];
+            lower.join(accepted.into_iter().flatten().collect());
             lower.set(verdict.clone(), Slot::integer(Verdict::Accept.value()));
             let accepted = lower.state.take();
 

@@ -3,7 +3,8 @@
 
 use super::view::Absent;
 use super::{Key, Lower};
-use crate::compile::ir::{Condition, Operand, Operation};
+use crate::compile::ir::{Condition, Failure, Operand, Operation};
+use crate::compile::matching;
 use crate::compile::slot::{Shape, Slot};
 use crate::store::MAX_THROUGH;
 use wire::protocol;
@@ -65,7 +66,10 @@ impl Lower<'_> {
             self.set_all(&keys, [next, at, left]);
             found.extend(self.state.take());
             self.state = between;
-            if level == MAX_THROUGH {
+            if level == MAX_THROUGH && self.is_in(matching::NAME) {
+                // nft(8) would look on. If the rule did not hold here, the script would be passed by.
+                self.fail(Failure::TooDeep);
+            } else if level == MAX_THROUGH {
                 absent.extend(self.state.take());
             }
             if self.state.is_none() {

@@ -1,7 +1,7 @@
 //! Headers in the packet: how one leads to the next, as [`crate::store::Store`] has it.
 
 use super::{Lower, State};
-use crate::compile::ir::{Condition, Operand, Operation};
+use crate::compile::ir::{Condition, Failure, Operand, Operation};
 use crate::compile::slot::{Header, Shape, Slot};
 use crate::protocol::{Amount, Changes, Effect, Policy, PolicyTable, Protocol, ProtocolId, Step};
 use crate::store::MAX_THROUGH;
@@ -100,13 +100,15 @@ impl<'a> Lower<'a> {
             self.state = others;
             let mut next = Vec::new();
             let mut taken = table.values(target);
-            for between in table.through.iter().filter(|_| level < MAX_THROUGH) {
+            for between in &table.through {
                 let mut values = table.values(*between);
                 values.retain(|value| !taken.contains(value));
                 taken.extend(&values);
                 let (this, others) = self.one_of(value, &values);
                 self.state = this;
-                if let Some(numbers) = self.pass([start, length], *between, table, absent) {
+                if level == MAX_THROUGH {
+                    self.fail(Failure::TooDeep);
+                } else if let Some(numbers) = self.pass([start, length], *between, table, absent) {
                     for (key, number) in keys.iter().zip(numbers) {
                         self.set(key.clone(), Slot::integer(number));
                     }
