@@ -8,7 +8,7 @@ use std::time::Instant;
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::Poller;
 use linux::netlink::{Lifetimes, Link, Netlink, Route, Via};
-use linux::ruleset::{Family, count_rules, has_chain};
+use linux::ruleset::{self, Contents, Family, count_rules, has_chain};
 use linux::undo::{Journal, Step};
 use router::firewall::TABLE;
 use router::lifetime::Lifetime;
@@ -51,8 +51,10 @@ pub(super) struct Kernel {
     kept: Vec<Step>,
     /// Where a tunnel that follows an uplink hops now.
     tunnel_endpoint: Option<Ipv6Net>,
-    /// How many rules a table had when it was made. Some are missing where it has fewer; what somebody has added stays.
-    rules: BTreeMap<&'static str, usize>,
+    /// What was in a table when it was made; not known of what an earlier run has left. What somebody has added stays.
+    made: BTreeMap<&'static str, Contents>,
+    /// The last transaction of tables, anybody's, when all were looked at last: as long as there is no other one, all is there.
+    looked_at: Option<u32>,
     /// Whether a table is another one than when ports that hosts have asked for were last written into it.
     lost_mappings: bool,
 }
@@ -94,7 +96,8 @@ impl Kernel {
             mark: String::new(),
             kept,
             tunnel_endpoint,
-            rules: BTreeMap::new(),
+            made: BTreeMap::new(),
+            looked_at: None,
             lost_mappings: true,
         })
     }
@@ -153,19 +156,26 @@ impl Kernel {
     }
 
     fn made(&mut self, family: Family, table: &'static str) -> linux::Result<()> {
-        self.rules.insert(table, count_rules(family, table)?);
+        self.made.insert(table, Contents::of(family, table)?);
         Ok(())
     }
 
-    /// Whether a table is there, and nobody has taken a rule of it away since it was made.
+    /// Whether a table is as it was made by this run, and nobody has taken away or changed anything of it since.
     fn is_whole(&self, family: Family, table: &str) -> linux::Result<bool> {
-        Ok(count_rules(family, table)? >= self.rules.get(table).copied().unwrap_or(0).max(1))
+        let Some(made) = self.made.get(table) else { return Ok(false) };
+        let now = Contents::of(family, table)?;
+        // Rules: somebody may have flushed it before it was looked at first.
+        Ok(now.has_rules() && now.has_all_of(made))
     }
 
-    /// Puts tables back that somebody has taken away, or rules of, as a firewall of others does that is started anew. Which
+    /// Puts tables back that somebody has taken away, or something of, as a firewall of others does that is started anew. Which
     /// these were.
     pub(super) fn restore_tables(&mut self) -> Result<Vec<&'static str>, firewall::Error> {
         let mut restored = Vec::new();
+        let last = ruleset::last_transaction()?;
+        if self.looked_at == Some(last) {
+            return Ok(restored);
+        }
         // First: nothing else guards it where the firewall cannot be had.
         if let Some(script) = &self.translator
             && !self.is_whole(Family::Inet, nat64::TABLE)?
@@ -199,6 +209,7 @@ impl Kernel {
             self.offload.forget();
             restored.push(offload::TABLE);
         }
+        self.looked_at = Some(last);
         Ok(restored)
     }
 

@@ -20,18 +20,21 @@ const SET_NAME: u16 = 2;
 const SET_FLAGS: u16 = 3;
 const SET_IS_ANONYMOUS: u32 = 0x1;
 const SET_IS_MAP: u32 = 0x8;
+/// Elements have a time, or packets make some.
+const SET_CHANGES: u32 = 0x10 | 0x20;
 const ELEMENTS_SET: u16 = 2;
 const ELEMENTS: u16 = 3;
 const GENERATION: u16 = 1;
 
 /// The attributes that somebody has chosen: of a table its flags; of a chain its name, hook, policy, type and flags; of a rule its
-/// chain, expressions and comment; of a set its name and what is in it; of an element keys, data, flags and time. Others are
-/// handles, counters, or new.
+/// chain, [expressions](add_rule) and comment; of a set its name and what is in it; of an element keys, data, flags and time. Others
+/// are handles, counters, or new.
 const OF_TABLE: &[u16] = &[2];
 const OF_CHAIN: &[u16] = &[CHAIN_NAME, 4, 5, 7, 10];
-const OF_RULE: &[u16] = &[2, 4, 7];
+const OF_RULE: &[u16] = &[2, 7];
+const EXPRESSIONS: u16 = 4;
 const OF_SET: &[u16] = &[SET_NAME, SET_FLAGS, 4, 5, 6, 7, 11, 15, 17, 18];
-const OF_ELEMENT: &[u16] = &[1, 2, 3, 4, 9, 10, 11];
+const OF_ELEMENT: &[u16] = &[1, 2, 3, 4, 9, 10];
 
 /// How often tables are made, and looked at, while somebody else keeps changing some.
 const TRIES: usize = 6;
@@ -51,7 +54,7 @@ pub enum Family {
 }
 
 /// Tables at one moment: to be compared, not to be read. Of each there is a digest of its flags, chains, rules and sets, without
-/// handles and the counts of named counters. A table whose rules count by themselves is another one with each packet.
+/// handles and counts.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The number of the last transaction of this network namespace.
@@ -98,6 +101,46 @@ impl Snapshot {
     fn follows(&self, earlier: u32) -> bool {
         self.generation == earlier.wrapping_add(1)
     }
+}
+
+/// A table at one moment: to be compared with the same table later, not to be read.
+#[derive(Clone, Debug, Default)]
+pub struct Contents {
+    rules: usize,
+    /// A digest of each part, in the kernel's order.
+    parts: Vec<u64>,
+}
+
+impl Contents {
+    /// Looks at a table of this thread's network namespace; nothing is in one that is not there. What is in sets whose elements
+    /// have a time, or are made by packets, comes and goes by itself, and is left out.
+    ///
+    /// # Errors
+    /// Where the kernel does not say.
+    pub fn of(family: Family, table: &str) -> Result<Self> {
+        Ok(contents(&mut open()?, family, table, |flags| flags & SET_CHANGES == 0)?.unwrap_or_default())
+    }
+
+    /// Whether there are rules.
+    #[must_use]
+    pub fn has_rules(&self) -> bool {
+        self.rules > 0
+    }
+
+    /// Whether all is still there that was there earlier, as it was and in the same order, whatever has been added.
+    #[must_use]
+    pub fn has_all_of(&self, earlier: &Self) -> bool {
+        let mut now = self.parts.iter();
+        earlier.parts.iter().all(|part| now.any(|found| found == part))
+    }
+}
+
+/// The number of the last transaction of this thread's network namespace: while it is the same, nobody has changed a table.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub fn last_transaction() -> Result<u32> {
+    generation(&mut open()?)
 }
 
 /// Makes tables, by one transaction, and returns how they are then. Somebody may change them before they are looked at, as a
@@ -235,20 +278,46 @@ fn generation(client: &mut Client) -> Result<u32> {
 }
 
 fn digest(client: &mut Client, family: Family, table: &str) -> Result<Option<u64>> {
-    let mut hasher = DefaultHasher::new();
+    let found = contents(client, family, table, |_| true)?;
+    Ok(found.map(|found| {
+        let mut hasher = DefaultHasher::new();
+        found.parts.hash(&mut hasher);
+        hasher.finish()
+    }))
+}
+
+/// What is in a table; elements are those of sets with such flags. None where there is no table.
+fn contents(
+    client: &mut Client,
+    family: Family,
+    table: &str,
+    has_elements: impl Fn(u32) -> bool,
+) -> Result<Option<Contents>> {
     let of_table = [(TABLE_NAME, table)];
-    if !ask(client, (GET_TABLE, ASK_FOR_ONE), family, &of_table, |found| add(&mut hasher, found, OF_TABLE))? {
-        return Ok(None);
-    }
-    let mut sets = Vec::new();
-    for (what, kept) in [(GET_CHAIN, OF_CHAIN), (GET_RULE, OF_RULE), (GET_SET, OF_SET)] {
-        what.hash(&mut hasher);
-        ask(client, (what, ASK_FOR_ALL), family, &of_table, |found| {
-            add(&mut hasher, found, kept);
-            if what == GET_SET {
-                sets.extend(attribute(found, SET_NAME).map(text));
+    let (mut found, mut sets) = (Contents::default(), Vec::new());
+    for (what, flags, kept) in [
+        (GET_TABLE, ASK_FOR_ONE, OF_TABLE),
+        (GET_CHAIN, ASK_FOR_ALL, OF_CHAIN),
+        (GET_RULE, ASK_FOR_ALL, OF_RULE),
+        (GET_SET, ASK_FOR_ALL, OF_SET),
+    ] {
+        let is_there = ask(client, (what, flags), family, &of_table, |part| {
+            let mut hasher = DefaultHasher::new();
+            what.hash(&mut hasher);
+            add(&mut hasher, part, kept);
+            if what == GET_RULE {
+                found.rules += 1;
+                add_expressions(&mut hasher, attribute(part, EXPRESSIONS).unwrap_or_default());
+            }
+            found.parts.push(hasher.finish());
+            let flags = attribute(part, SET_FLAGS).and_then(number).unwrap_or(0);
+            if what == GET_SET && has_elements(flags) {
+                sets.extend(attribute(part, SET_NAME).map(text));
             }
         })?;
+        if !is_there {
+            return Ok(None);
+        }
     }
     for set in sets {
         let mut elements = Vec::new();
@@ -256,21 +325,33 @@ fn digest(client: &mut Client, family: Family, table: &str) -> Result<Option<u64
         ask(client, (GET_ELEMENTS, ASK_FOR_ALL), family, &of_set, |some| {
             for (_, element) in attributes(attribute(some, ELEMENTS).unwrap_or_default()) {
                 let mut hasher = DefaultHasher::new();
+                set.hash(&mut hasher);
                 add(&mut hasher, element, OF_ELEMENT);
                 elements.push(hasher.finish());
             }
         })?;
         // The kernel has some in the order of a table that grows.
         elements.sort_unstable();
-        elements.hash(&mut hasher);
+        found.parts.append(&mut elements);
     }
-    Ok(Some(hasher.finish()))
+    Ok(Some(found))
 }
 
 fn add(hasher: &mut DefaultHasher, bytes: &[u8], kept: &[u16]) {
     attributes(bytes).filter(|(kind, _)| kept.contains(kind)).for_each(|attribute| attribute.hash(hasher));
     // What has fewer attributes is not what has those of the next, too.
     hasher.write_u16(u16::MAX);
+}
+
+/// Adds the expressions of a rule: of those that count, only that they are there.
+fn add_expressions(hasher: &mut DefaultHasher, bytes: &[u8]) {
+    const NAME: u16 = 1;
+    for (_, expression) in attributes(bytes) {
+        match attribute(expression, NAME) {
+            Some(name @ (b"counter\0" | b"quota\0" | b"last\0")) => name.hash(hasher),
+            _ => expression.hash(hasher),
+        }
+    }
 }
 
 /// Asks for what a table has, or for the table itself; whether it, and what is asked for by name, is there.

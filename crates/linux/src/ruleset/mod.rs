@@ -11,7 +11,9 @@ use crate::netlink::messages;
 use crate::nfnetlink::{HEADERS, NETLINK_NETFILTER, attributes, kind_of};
 
 pub(crate) use contents::counted_packets;
-pub use contents::{Family, Names, Snapshot, count_rules, has_chain, has_table, make_and_look, names};
+pub use contents::{
+    Contents, Family, Names, Snapshot, count_rules, has_chain, has_table, last_transaction, make_and_look, names,
+};
 
 /// linux/netfilter/nfnetlink.h
 const NFNLGRP_NFTABLES: u32 = 7;

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use linux::netns;
 use linux::nft::{self, PrefixDelivery};
-use linux::ruleset::{self, Family, Names, Snapshot};
+use linux::ruleset::{self, Contents, Family, Names, Snapshot};
 
 use crate::network::{B, Node, Pair, dark};
 
@@ -70,6 +70,71 @@ fn whatever_somebody_changes_of_a_table_is_seen_and_nothing_else() {
     assert!(snapshot(node).is_same(&before));
     node.must("nft list table ip6 sidestep-mt6d0 > /tmp/mt6d0; nft flush table ip6 sidestep-mt6d0; nft -f /tmp/mt6d0; rm /tmp/mt6d0");
     assert!(snapshot(node).is_same(&before));
+}
+
+#[test]
+fn whatever_is_taken_from_a_table_is_missed_and_neither_what_is_added_nor_what_is_counted() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let node = Node::new();
+    let table = "table inet t {
+        set times { type ipv4_addr; flags timeout; }
+        set heard { type ipv6_addr; flags dynamic, timeout; timeout 1h; }
+        set plain { type ipv4_addr; elements = { 192.0.2.1, 192.0.2.2 }; }
+        set ranges { type inet_service; flags interval; elements = { 10-19, 30-40 }; }
+        map verdicts { type inet_service : verdict; counter; elements = { 22 counter : drop, 23 counter : accept }; }
+        chain empty { }
+        chain out { type filter hook output priority 0; policy accept;
+            ip6 daddr ::1 counter update @heard { ip6 saddr } comment \"first\"
+            tcp dport 1 counter drop
+            tcp dport 2 counter drop
+            tcp dport vmap @verdicts
+            ip daddr @plain drop
+            ip daddr { 192.0.2.7, 192.0.2.8 } drop
+            tcp dport @ranges drop
+            ip daddr @times drop
+            limit rate 5/second accept
+        }
+    }";
+    let make = || node.must(&format!("nft 'add table inet t; delete table inet t; {table}'"));
+    let contents = || node.run(|| Contents::of(Family::Inet, "t").unwrap());
+    assert!(!contents().has_rules());
+    make();
+    let made = contents();
+    assert!(made.has_rules() && made.has_all_of(&made) && made.has_all_of(&Contents::default()));
+    node.must(
+        "ip link set lo up; ping -c 2 -i 0.1 ::1 > /dev/null; nft 'add element inet t times { 192.0.2.9 timeout 60s }; \
+         add element inet t plain { 192.0.2.3 }; add chain inet t more; insert rule inet t out counter; \
+         add rule inet t more drop; add element inet t verdicts { 24 : drop }; add table inet u'",
+    );
+    assert!(node.must("nft list table inet t").contains("packets 4"), "packets are counted");
+    assert!(contents().has_all_of(&made));
+    // By the text of a rule, its handle.
+    let handle = "h() { nft -a list chain inet t out | sed -n \"s/.*$1.*# handle //p\"; }; ";
+    for taken in [
+        "nft delete rule inet t out handle $(h 'dport 2 ')",
+        "nft replace rule inet t out handle $(h 'dport 2 ') tcp dport 3 counter drop",
+        // The same in another order.
+        "nft \"delete rule inet t out handle $(h 'dport 1 '); add rule inet t out tcp dport 1 counter drop\"",
+        "nft delete element inet t plain '{ 192.0.2.2 }'",
+        "nft delete element inet t verdicts '{ 22 }'",
+        "nft 'delete element inet t verdicts { 22 }; add element inet t verdicts { 22 : accept }'",
+        "nft delete element inet t ranges '{ 10-19 }'",
+        "nft flush set inet t plain",
+        "nft delete chain inet t empty",
+        "nft 'add chain inet t out { policy drop; }'",
+        "nft flush chain inet t out",
+        "nft flush table inet t",
+        "nft delete table inet t",
+    ] {
+        let before = node.run(|| ruleset::last_transaction().unwrap());
+        node.must(&format!("{handle}{taken}"));
+        assert_ne!(node.run(|| ruleset::last_transaction().unwrap()), before, "{taken}");
+        assert!(!contents().has_all_of(&made), "{taken}");
+        make();
+        assert!(contents().has_all_of(&made), "after {taken}");
+    }
 }
 
 #[test]

@@ -52,6 +52,52 @@ fn rules_that_somebody_takes_away_are_back() {
 }
 
 #[test]
+fn what_somebody_takes_from_the_firewall_is_back_also_where_the_gateway_was_dead_meanwhile() {
+    let Some(mut scene) = RouterScene::new() else { return };
+    // Enough for a map of verdicts.
+    let rule = |port| {
+        format!(
+            "[[firewall.rule]]\nfrom = \"wan\"\nto = \"lan\"\nservice = \"tcp/{port}\"\n\
+             destination = \"2001:db8:77::{port}\"\naction = \"accept\"\n"
+        )
+    };
+    scene.start(&(HOME.clone() + &(1..10).map(rule).collect::<String>()));
+    wait_until("the Internet", || scene.answers("host", INTERNET));
+    // In any order of chains and elements.
+    let list = "nft -s list table inet sidestep-firewall | tr ',{}' '\\n' | sed 's/^[ \t]*//; s/[ \t]*$//' | sort";
+    let table = |scene: &RouterScene| scene.run("gw", &["sh", "-c", list]);
+    let whole = table(&scene);
+    let take = |scene: &RouterScene, what: &str| {
+        let handle = "h() { nft -a list table inet sidestep-firewall | sed -n \"s/.*$1.*# handle //p\" | head -n 1; }; ";
+        let said = scene.run("gw", &["sh", "-ec", &format!("{handle}{what}")]);
+        assert_eq!(said, "");
+        assert_ne!(table(scene), whole, "{what}");
+    };
+    let rule = "nft delete rule inet sidestep-firewall headers handle $(h 'exthdr frag')";
+    let element = "nft delete element inet sidestep-firewall map-1-1 '{ 3 . 2001:db8:77::3 }'";
+    // As many rules as before.
+    let another = "nft replace rule inet sidestep-firewall headers handle $(h 'exthdr frag') ip6 nexthdr 250 accept";
+    let all = [rule, element, another, "nft add table inet sidestep-firewall '{ flags dormant; }'"];
+    for what in all {
+        take(&scene, what);
+        wait_until(what, || table(&scene) == whole);
+    }
+    for what in all {
+        scene.kill();
+        take(&scene, what);
+        scene.start_again();
+        assert_eq!(table(&scene), whole, "{what}");
+    }
+    take(&scene, rule);
+    wait_until("the rule, after a crash, too", || table(&scene) == whole);
+    // What was counted stays where nothing is missing.
+    let times = scene.log().matches("was restored").count();
+    scene.node("gw").nft("add table inet foreign\n").expect("nft");
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert_eq!(scene.log().matches("was restored").count(), times);
+}
+
+#[test]
 fn a_start_that_fails_leaves_the_firewall_that_it_found() {
     let Some(mut scene) = RouterScene::new() else { return };
     scene.start(&HOME);
