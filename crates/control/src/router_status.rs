@@ -91,9 +91,9 @@ pub struct Flows {
     pub collector: SocketAddr,
     /// Sent: each is one direction of a connection, for a while.
     pub records: u64,
-    /// Could not be sent.
+    /// Found no room to wait while the collector could not be reached.
     pub lost: u64,
-    /// Were not sent, since there were more in one second than a collector is to take.
+    /// Found none in a flood, since there were more than a collector is to take.
     pub left_out: u64,
     /// How often so many connections ended at once that the kernel did not tell all.
     pub missed: u64,

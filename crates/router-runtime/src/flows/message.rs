@@ -159,14 +159,14 @@ impl Message {
         true
     }
 
-    /// The message. `sequence`: the records before it (RFC 7011 section 3.1).
-    pub(super) fn end(mut self, seconds: u32, sequence: u32, domain: u32) -> Vec<u8> {
+    /// The message as it is now. `sequence`: the records before it (RFC 7011 section 3.1).
+    pub(super) fn written(&mut self, seconds: u32, sequence: u32, domain: u32) -> &[u8] {
         self.close();
         let length = self.bytes.len() as u16;
         let header = [VERSION, length].into_iter().flat_map(u16::to_be_bytes);
         let header = header.chain([seconds, sequence, domain].into_iter().flat_map(u32::to_be_bytes));
         self.bytes.splice(..HEADER, header);
-        self.bytes
+        &self.bytes
     }
 
     fn open(&mut self, id: u16) {
@@ -209,7 +209,7 @@ mod tests {
     fn a_message_is_laid_out_as_rfc_7011_has_it() {
         let mut message = Message::begin(false);
         assert!(message.add(&record("2001:db8::1", "2001:db8:2::2")));
-        let bytes = message.end(0x0102_0304, 5, 6);
+        let bytes = message.written(0x0102_0304, 5, 6);
         let set = 4 + 109;
         assert_eq!(bytes.len(), 16 + set);
         assert_eq!(bytes[..16], [0, 10, 0, 16 + set as u8, 1, 2, 3, 4, 0, 0, 0, 5, 0, 0, 0, 6]);
@@ -223,7 +223,8 @@ mod tests {
 
     #[test]
     fn templates_say_how_long_records_are() {
-        let bytes = Message::begin(true).end(0, 0, 0);
+        let mut message = Message::begin(true);
+        let bytes = message.written(0, 0, 0);
         let number = |at: usize| usize::from(u16::from_be_bytes([bytes[at], bytes[at + 1]]));
         assert_eq!((number(16), number(18) + 16), (2, bytes.len()));
         for (at, template, octets) in [(20, 256, 61), (20 + 4 + 16 * 4, 257, 109)] {
@@ -244,7 +245,7 @@ mod tests {
             let four = Record { before, after: before, ..six };
             while message.add(&four) && message.add(&six) {}
             let records = message.records;
-            let bytes = message.end(0, 0, 0);
+            let bytes = message.written(0, 0, 0);
             assert!(bytes.len() <= LONGEST && records > 10, "{} {records}", bytes.len());
         }
     }

@@ -4,11 +4,10 @@
 //! kernel's. Nothing is told of the gateway's own connections, among them the datagrams of a tunnel: where it hops is
 //! nobody's business.
 
+mod collector;
 mod exporter;
 mod message;
 
-use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -24,6 +23,7 @@ use tracing::warn;
 
 use crate::error::Error;
 use crate::traffic::is_behind;
+use collector::Collector;
 use exporter::Exporter;
 use message::End;
 
@@ -31,8 +31,10 @@ const ENDS: u64 = 0;
 const WAKER: u64 = 1;
 /// How long records wait for others that fit into the same datagram.
 const GATHER: Duration = Duration::from_secs(1);
-/// How often it is looked whether packets to the collector have another source now, as of a gateway that was renumbered.
-const SOURCE_EVERY: Duration = Duration::from_secs(60);
+/// When more is sent, where not all could be.
+const SOON: Duration = Duration::from_millis(10);
+/// How long it takes at most to tell the last ones.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Tells flows, where the configuration has a collector.
 #[derive(Default)]
@@ -54,8 +56,9 @@ struct Shared {
     /// As in [`crate::traffic::Sources`].
     networks: Mutex<Vec<IpNet>>,
     records: AtomicU64,
-    /// Records that could not be sent.
+    /// Records that found no room while the collector could not be reached.
     lost: AtomicU64,
+    /// And while it could.
     left_out: AtomicU64,
     /// How often more connections ended than the kernel could tell.
     missed: AtomicU64,
@@ -132,8 +135,7 @@ struct Teller {
     poller: Poller,
     ends: Ends,
     exporter: Exporter,
-    socket: Option<UdpSocket>,
-    next_source: Instant,
+    collector: Collector,
 }
 
 impl Teller {
@@ -145,35 +147,46 @@ impl Teller {
         let mut exporter = Exporter::new(settings.observation_domain);
         let now_ms = clock::unix_ms();
         conntrack::for_each(|connection| exporter.was_there(&connection, now_ms))?;
-        let next_source = Instant::now();
-        Ok(Self { settings: settings.clone(), shared, poller, ends, exporter, socket: None, next_source })
+        let collector = Collector::new(settings.collector);
+        Ok(Self { settings: settings.clone(), shared, poller, ends, exporter, collector })
     }
 
     fn run(&mut self, waker: &Waker) -> linux::Result<()> {
         let mut events = Events::with_capacity(2);
-        let mut next_send = Instant::now() + GATHER;
-        let mut next_all = Instant::now() + self.settings.interval;
+        let mut next = Instant::now() + GATHER;
+        let mut next_round = Instant::now() + self.settings.interval;
+        // Whether some are still to be told of in this round; until when, once it is the last one.
+        let (mut lacks_some, mut until) = (false, None);
         loop {
-            let wait = next_send.min(next_all).saturating_duration_since(Instant::now());
-            self.poller.wait(&mut events, Some(wait))?;
+            self.poller.wait(&mut events, Some(next.saturating_duration_since(Instant::now())))?;
             for event in events.iter() {
                 match event.token {
                     ENDS => self.hear_ends()?,
                     _ => waker.drain(),
                 }
             }
-            let stops = self.shared.stop.load(Ordering::Relaxed);
-            if stops || Instant::now() >= next_all {
-                self.go_through_all(if stops { End::Forced } else { End::Active })?;
-                next_all = Instant::now() + self.settings.interval;
+            let now = Instant::now();
+            if until.is_none() && self.shared.stop.load(Ordering::Relaxed) {
+                (until, next, next_round) = (Some(now + LAST), now, now);
             }
-            if stops || Instant::now() >= next_send {
-                self.send();
-                next_send = Instant::now() + GATHER;
+            if now < next {
+                continue;
             }
-            if stops {
+            self.send();
+            if now >= next_round {
+                self.exporter.begin_round();
+                (lacks_some, next_round) = (true, now + self.settings.interval);
+            }
+            if lacks_some && !self.exporter.waits() {
+                let end = if until.is_some() { End::Forced } else { End::Active };
+                lacks_some = !self.go_through_all(end)?;
+            }
+            let is_reached = self.collector.is_reached();
+            let waits = self.exporter.waits();
+            if until.is_some_and(|until| now >= until || !is_reached || !(waits || lacks_some)) {
                 return Ok(());
             }
+            next = now + if is_reached && waits { SOON } else { GATHER };
         }
     }
 
@@ -189,7 +202,8 @@ impl Teller {
         Ok(())
     }
 
-    fn go_through_all(&mut self, end: End) -> linux::Result<()> {
+    /// Whether there was room for all.
+    fn go_through_all(&mut self, end: End) -> linux::Result<bool> {
         // Not while the gateway waits for the lock.
         let networks = lock(&self.shared.networks).clone();
         let (exporter, now_ms) = (&mut self.exporter, clock::unix_ms());
@@ -198,53 +212,27 @@ impl Teller {
                 exporter.goes_on(&connection, end, now_ms);
             }
         })?;
-        self.exporter.all_gone_through();
-        Ok(())
+        Ok(self.exporter.all_gone_through())
     }
 
-    /// Sends what there is. What cannot be sent is lost, as it is on the way.
+    /// Sends what waits, as far as it goes. The rest waits on.
     fn send(&mut self) {
-        let records = self.exporter.records;
-        let messages = self.exporter.take(clock::unix_ms());
-        let told = u64::from(self.exporter.records.wrapping_sub(records));
-        self.shared.left_out.store(self.exporter.left_out, Ordering::Relaxed);
-        if messages.is_empty() {
-            return;
-        }
-        let problem = match self.send_to_collector(&messages) {
-            Ok(()) => {
-                self.shared.records.fetch_add(told, Ordering::Relaxed);
-                None
-            }
+        let shared = &self.shared;
+        let counter = if self.collector.is_reached() { &shared.left_out } else { &shared.lost };
+        counter.fetch_add(std::mem::take(&mut self.exporter.left_out), Ordering::Relaxed);
+        let before = self.exporter.records;
+        let sent = self.collector.send(&mut self.exporter, clock::unix_ms());
+        let records = self.exporter.records.wrapping_sub(before);
+        shared.records.fetch_add(u64::from(records), Ordering::Relaxed);
+        let collector = self.settings.collector;
+        match sent {
             Err(error) => {
-                self.socket = None;
-                self.exporter.begin_anew();
-                self.shared.lost.fetch_add(told, Ordering::Relaxed);
-                Some(format!("flows do not reach the collector {}: {error}", self.settings.collector))
+                let problem = format!("flows do not reach the collector {collector}: {error}");
+                *lock(&shared.problem) = Some(problem);
             }
-        };
-        *lock(&self.shared.problem) = problem;
-    }
-
-    fn send_to_collector(&mut self, messages: &[Vec<u8>]) -> io::Result<()> {
-        let now = Instant::now();
-        if now >= self.next_source {
-            self.next_source = now + SOURCE_EVERY;
-            let current = connect(self.settings.collector)?;
-            let address = |socket: &UdpSocket| socket.local_addr().map(|place| place.ip()).ok();
-            if self.socket.as_ref().is_none_or(|socket| address(socket) != address(&current)) {
-                self.socket = Some(current);
-            }
+            Ok(()) if self.collector.is_reached() => *lock(&shared.problem) = None,
+            Ok(()) => {}
         }
-        let socket = match &mut self.socket {
-            Some(socket) => socket,
-            none => none.insert(connect(self.settings.collector)?),
-        };
-        // What an earlier message was answered with: nobody listens.
-        if let Some(error) = socket.take_error()? {
-            return Err(error);
-        }
-        messages.iter().try_for_each(|message| socket.send(message).map(drop))
     }
 }
 
@@ -253,16 +241,6 @@ fn concerns(networks: &[IpNet], connection: &Connection) -> bool {
     let Connection { original, reply, .. } = connection;
     let ends = [original.source, original.destination, reply.source, reply.destination];
     ends.into_iter().any(|address| is_behind(networks, address))
-}
-
-fn connect(collector: SocketAddr) -> io::Result<UdpSocket> {
-    let socket = match collector {
-        SocketAddr::V4(_) => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
-        SocketAddr::V6(_) => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),
-    }?;
-    socket.connect(collector)?;
-    socket.set_nonblocking(true)?;
-    Ok(socket)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -63,6 +63,16 @@ while True:
     time.sleep(0.1)
 "#;
 
+/// Sends a datagram to each of so many ports: `ADDRESS COUNT`.
+const SCATTER: &str = r#"
+import socket, sys, time
+one = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for port in range(10000, 10000 + int(sys.argv[2])):
+    one.sendto(b"x", (sys.argv[1], port))
+    if port % 50 == 0:
+        time.sleep(0.01)
+"#;
+
 /// What the collector has noted, when it has noted it.
 fn noted(office: &Office, folder: &Path) -> Vec<Value> {
     let told = office.scene.run("net", &["nfdump", "-q", "-R", &folder.display().to_string(), "-o", "json"]);
@@ -158,4 +168,27 @@ fn a_collector_is_told_what_hosts_send_and_receive_and_nothing_of_the_gateway_it
     let after = |records: &[Value]| carried(records, SERVER, WEB, 17).1;
     wait_until("the last flow", || after(&noted(&office, &folder)) > packets);
     assert_eq!(office.scene.kernel(), before);
+}
+
+#[test]
+fn a_collector_behind_a_slow_line_is_told_all_that_there_is() {
+    const CONNECTIONS: u64 = 5_000;
+    let Some(mut office) = Office::new() else { return };
+    let folder = office.scene.folder.path().join("flows");
+    std::fs::create_dir(&folder).expect("a folder");
+    let collector = folder.display().to_string();
+    office.scene.keep("net", &["nfcapd", "-6", "-b", INTERNET, "-p", "4739", "-w", &collector, "-t", "2"]);
+    office.scene.start(GATEWAY);
+    wait_until("the Internet", || office.scene.answers("host", INTERNET));
+    let said = office.scene.run("host", &["python3", "-c", SCATTER, WEB, &CONNECTIONS.to_string()]);
+    assert_eq!(said, "");
+    // Some two hundred datagrams, of which the socket has room for ninety.
+    let slow = ["qdisc", "replace", "dev", "wan0", "root", "tbf", "rate", "1mbit", "burst", "4k", "limit", "9mb"];
+    assert_eq!(office.scene.run("gw", &[&["tc"][..], &slow].concat()), "");
+    wait_until("all flows", || carried(&noted(&office, &folder), SERVER, WEB, 17).1 >= CONNECTIONS);
+    // Another round, which has nothing new.
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert_eq!(carried(&noted(&office, &folder), SERVER, WEB, 17).1, CONNECTIONS);
+    let status = office.scene.status().expect("a status");
+    assert_eq!((&status["flows"]["lost"], &status["flows"]["left_out"]), (&0.into(), &0.into()), "{status}");
 }
