@@ -7,7 +7,7 @@ mod reach;
 pub(crate) mod table;
 mod value;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use ipnet::Ipv6Net;
 use router::firewall::address::Address;
@@ -25,7 +25,7 @@ use crate::report::Finding;
 use crate::section::Given;
 use crate::transition::TransitionTable;
 use crate::value::{Problem, inner_prefix, interface, problem};
-use hosts::{addresses_by_name, hosts_of_dhcp6};
+use hosts::Hosts;
 pub(crate) use members::Tunnels;
 use table::{FirewallTable, OneOrMany, RuleTable, ScheduleTable, TestTable, ZoneTable};
 use value::Names;
@@ -119,16 +119,21 @@ impl Converter<'_> {
             self.check_names(kind, sets);
         }
         let (addresses, services) = (table.addresses.get()?, table.services.get()?);
-        let hosts = addresses_by_name(document);
-        let addresses = Names { named: addresses, hosts, literal: value::addresses, help: ADDRESS_HELP };
-        let services =
-            Names { named: services, hosts: BTreeMap::new(), literal: value::services, help: SERVICE_HELP };
+        let (hosts, none) = (Hosts::of(document), Hosts::default());
+        let addresses = names_of_addresses(addresses, &hosts);
+        let services = Names {
+            named: services,
+            hosts: &BTreeMap::new(),
+            of_several: &none.of_several,
+            literal: value::services,
+            help: SERVICE_HELP,
+        };
         for set in addresses.named.values() {
             if let Err(problem) = addresses.resolve(set.get_ref()) {
                 self.refuse(set.span(), "addresses", problem);
             }
         }
-        for host in addresses.hosts.keys() {
+        for host in hosts.addresses.keys().chain(hosts.of_several.keys()) {
             if let Some(set) = addresses.named.get(host) {
                 let title = format!("[firewall.addresses] and a host of a network have the name {host:?}");
                 let help = "rename one of them: rules that name it would be about the list";
@@ -140,8 +145,7 @@ impl Converter<'_> {
                 self.refuse(set.span(), "services", problem);
             }
         }
-        let hosts6 = hosts_of_dhcp6(document).filter_map(|host| host.name.text()).collect();
-        let means = Means { policy: &named, addresses, hosts6, services, schedules: schedules? };
+        let means = Means { policy: &named, addresses, hosts: &hosts, services, schedules: schedules? };
         let rules: Vec<_> = table.rule.list().iter().map(|rule| self.rule(rule.get_ref(), &means)).collect();
         let rules = rules.into_iter().collect::<Option<Vec<Rule>>>()?;
         let refuse = settings.as_ref()?.refuse;
@@ -352,8 +356,17 @@ impl Converter<'_> {
 pub(crate) fn resolve_addresses(document: &Document, words: &OneOrMany) -> Result<Vec<Address>, Problem> {
     let none = BTreeMap::new();
     let named = document.firewall.get().and_then(|table| table.addresses.get()).unwrap_or(&none);
-    let hosts = addresses_by_name(document);
-    Names { named, hosts, literal: value::addresses, help: ADDRESS_HELP }.resolve(words)
+    names_of_addresses(named, &Hosts::of(document)).resolve(words)
+}
+
+fn names_of_addresses<'t>(named: &'t BTreeMap<String, Spanned<OneOrMany>>, hosts: &'t Hosts) -> Names<'t, Address> {
+    Names {
+        named,
+        hosts: &hosts.addresses,
+        of_several: &hosts.of_several,
+        literal: value::addresses,
+        help: ADDRESS_HELP,
+    }
 }
 
 /// Whether both rules can be about one packet, zones aside.
@@ -373,8 +386,7 @@ enum Kind {
 struct Means<'t> {
     policy: &'t Policy,
     addresses: Names<'t, Address>,
-    /// Which of them are hosts' that are known by the last bits of an IPv6 address.
-    hosts6: BTreeSet<&'t str>,
+    hosts: &'t Hosts,
     services: Names<'t, Service>,
     schedules: BTreeMap<String, Schedule>,
 }
@@ -383,8 +395,9 @@ impl Means<'_> {
     /// What the words of a rule mean that has these zones on that side. Where they name a host by the last bits of its address,
     /// zones have to be given: a host elsewhere, or anybody outside, may choose the same.
     fn addresses_in(&self, words: &OneOrMany, zones: &Given<OneOrMany>) -> Result<Vec<Address>, Problem> {
+        let words = &self.with_networks(words, zones);
         let addresses = self.addresses.resolve(words)?;
-        match self.addresses.named_in(words, &self.hosts6).filter(|_| zones.is_absent()) {
+        match self.addresses.named_in(words, &self.hosts.by_suffix).filter(|_| zones.is_absent()) {
             None => Ok(addresses),
             Some(host) => problem(
                 format!(
@@ -393,6 +406,24 @@ impl Means<'_> {
                 format!("add `{}`, the zone of its network", zones.key.name),
             ),
         }
+    }
+
+    /// The words, where hosts of several networks have a name with the network whose zone is among these, if it is one.
+    fn with_networks(&self, words: &OneOrMany, zones: &Given<OneOrMany>) -> OneOrMany {
+        let zones: Vec<&str> = zones.given().into_iter().flat_map(|zones| zones.get_ref().iter()).collect();
+        let has = |zone: &Zone, interface: &String| {
+            zones.contains(&zone.name.as_str()) && zone.interfaces.contains(interface)
+        };
+        let is_meant = |interface: &String| self.policy.zones().iter().any(|zone| has(zone, interface));
+        let word = |word: &str| {
+            let networks = self.hosts.of_several.get(word).into_iter().flatten();
+            let meant: Vec<_> = networks.filter(|(_, interface)| is_meant(interface)).collect();
+            match meant[..] {
+                [(network, _)] => format!("{word}.{network}"),
+                _ => word.to_owned(),
+            }
+        };
+        OneOrMany::Many(words.iter().map(word).collect())
     }
 
     fn zone_set(&self, words: &OneOrMany) -> Result<ZoneSet, Problem> {

@@ -63,7 +63,8 @@ section! {
         /// `[firewall.addresses]` and of hosts with a fixed address ([IPv4](gateway.md#networkdhcp-ipv4-addresses-for-hosts),
         /// [IPv6](gateway.md#networkdhcp6-addresses-for-hosts-prefixes-for-routers)), and `*::10`: the last 64 bits,
         /// whatever the current prefix (`*::10/48`: the last 48). The name of a host with a fixed IPv6 address stands for
-        /// its last 64 bits, which somebody elsewhere may choose, too: such a rule needs `from`.
+        /// its last 64 bits, which somebody elsewhere may choose, too: such a rule needs `from`. A name that hosts of
+        /// several networks have is written `NAME.NETWORK`, unless only one of these networks is in zones of `from`.
         source: OneOrMany = Otherwise("any");
         /// Destination addresses, in the same forms; with the name of a host with a fixed IPv6 address `to` is needed.
         destination: OneOrMany = Otherwise("any");

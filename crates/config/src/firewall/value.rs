@@ -105,7 +105,9 @@ type Read<T> = Result<Vec<T>, WordError>;
 pub(super) struct Names<'t, T> {
     pub(super) named: &'t BTreeMap<String, Spanned<OneOrMany>>,
     /// Hosts, by names that are not among these.
-    pub(super) hosts: BTreeMap<String, Vec<T>>,
+    pub(super) hosts: &'t BTreeMap<String, Vec<T>>,
+    /// Names that hosts of several networks have, with these networks.
+    pub(super) of_several: &'t BTreeMap<String, BTreeMap<String, String>>,
     pub(super) literal: fn(&str) -> Option<Read<T>>,
     /// What a word may be.
     pub(super) help: &'static str,
@@ -123,7 +125,7 @@ impl<T: Clone> Names<'_, T> {
     }
 
     /// The first of the names that the words have, themselves or in a set. They have a [meaning](Self::resolve).
-    pub(super) fn named_in<'w>(&'w self, words: &'w OneOrMany, names: &BTreeSet<&str>) -> Option<&'w str> {
+    pub(super) fn named_in<'w>(&'w self, words: &'w OneOrMany, names: &BTreeSet<String>) -> Option<&'w str> {
         words.iter().find_map(|word| match self.named.get(word) {
             Some(set) => self.named_in(set.get_ref(), names),
             None => names.contains(word).then_some(word),
@@ -149,6 +151,13 @@ impl<T: Clone> Names<'_, T> {
             if let Some(values) = self.hosts.get(word) {
                 found.extend_from_slice(values);
                 continue;
+            }
+            if let Some(networks) = self.of_several.get(word) {
+                let each: Vec<_> = networks.keys().map(|network| format!("\"{word}.{network}\"")).collect();
+                return problem(
+                    format!("hosts of several networks are called `{word}`"),
+                    format!("write {}, or several of them in a list", each.join(" or ")),
+                );
             }
             match (self.literal)(word) {
                 Some(Ok(values)) => found.extend(values),
