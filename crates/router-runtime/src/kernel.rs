@@ -109,10 +109,7 @@ impl Kernel {
             refuse_while_pending()?;
         }
         match firewall {
-            Some(firewall) => {
-                self.put_firewall(firewall)?;
-                self.raise_timeouts()?;
-            }
+            Some(firewall) => self.put_firewall(firewall)?,
             None => self.journal.delete_table(&mut self.netlink, "inet", TABLE)?,
         }
         self.firewall = firewall.cloned();
@@ -245,6 +242,9 @@ impl Kernel {
         }
         for path in settings::forwarding(site) {
             self.set_if_there(&path, "1")?;
+        }
+        if self.firewall.is_some() {
+            self.raise_timeouts()?;
         }
         let is_there = |interface: &str| index_of(links, interface).is_some();
         // Clients are reached by another uplink now and then.

@@ -23,7 +23,7 @@ const LONGEST: usize = 15;
 #[derive(Default)]
 pub(crate) struct Shaping {
     done: Vec<Step>,
-    /// What CAKE does at each interface; not known of what an earlier run has left.
+    /// What CAKE is to do at each interface, once it was looked at.
     cakes: BTreeMap<u32, Cake>,
     /// Rates of uplinks that follow what the line carries, down and up.
     rates: BTreeMap<String, [Option<u64>; 2]>,
@@ -227,9 +227,8 @@ impl Shaper<'_> {
     fn shape(&mut self, index: u32, interface: &str, cake: &Cake) -> Result<(), String> {
         let root = self.netlink.root(index).map_err(|error| error.to_string())?;
         let is_as_wanted = match &root {
-            Root::Ours(shaped) => {
-                shaped.rate / 8 == cake.rate / 8 && self.shaping.cakes.get(&index) == Some(cake)
-            }
+            // The kernel counts octets.
+            Root::Ours(shaped) => shaped.cake == Some(Cake { rate: cake.rate / 8 * 8, ..*cake }),
             Root::Others(kind) => {
                 return Err(format!(
                     "{interface} has the queueing discipline {kind}, which somebody has chosen: \
@@ -249,8 +248,8 @@ impl Shaper<'_> {
                     "the kernel has no CAKE: it needs the module sch_cake (OpenWrt: kmod-sched-cake)",
                 )
             })?;
-            self.shaping.cakes.insert(index, *cake);
         }
+        self.shaping.cakes.insert(index, *cake);
         self.keep(step);
         Ok(())
     }

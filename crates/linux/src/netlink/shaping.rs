@@ -34,12 +34,18 @@ const DIFFSERV_MODE: u16 = 3;
 const ATM: u16 = 4;
 const FLOW_MODE: u16 = 5;
 const OVERHEAD: u16 = 6;
+const RTT: u16 = 7;
+const TARGET: u16 = 8;
+const AUTORATE: u16 = 9;
+const MEMORY: u16 = 10;
 const NAT: u16 = 11;
 const RAW: u16 = 12;
 const WASH: u16 = 13;
 const MPU: u16 = 14;
 const INGRESS: u16 = 15;
+const ACK_FILTER: u16 = 16;
 const SPLIT_GSO: u16 = 17;
+const FWMARK: u16 = 18;
 
 /// By hosts on the side of the sources, then by flows.
 const DUAL_SRCHOST: u32 = 5;
@@ -49,6 +55,9 @@ const DUAL_DSTHOST: u32 = 6;
 const DIFFSERV4: u32 = 1;
 /// One tin: marks do not count.
 const BESTEFFORT: u32 = 3;
+/// The kernel's defaults, which somebody may have changed; times are in microseconds.
+const DEFAULTS: [(u16, u32); 6] =
+    [(RTT, 100_000), (TARGET, 5_000), (AUTORATE, 0), (MEMORY, 0), (ACK_FILTER, 0), (FWMARK, 0)];
 
 /// CAKE at one side of an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,6 +99,8 @@ pub enum Root {
 pub struct Shaped {
     /// Bits per second.
     pub rate: u64,
+    /// All that was chosen of it; none where that is something that [`Cake`] does not choose.
+    pub cake: Option<Cake>,
     /// Packets that went through.
     pub sent_packets: u64,
     /// Their bytes, as the kernel counts them.
@@ -223,34 +234,44 @@ fn was_there(result: Result<()>) -> Result<bool> {
 
 impl Cake {
     fn options(&self) -> Vec<TcOption> {
-        let number = |kind, value: u32| TcOption::Other(DefaultNla::new(kind, value.to_ne_bytes().to_vec()));
-        let mut options =
-            vec![TcOption::Other(DefaultNla::new(BASE_RATE64, (self.rate / 8).to_ne_bytes().to_vec()))];
+        let option = |kind, value: &[u8]| TcOption::Other(DefaultNla::new(kind, value.to_vec()));
+        let rate = option(BASE_RATE64, &(self.rate / 8).to_ne_bytes());
+        let numbers = self.numbers().into_iter().map(|(kind, value)| option(kind, &value.to_ne_bytes()));
+        std::iter::once(rate).chain(numbers).collect()
+    }
+
+    /// All options but the rate.
+    fn numbers(&self) -> Vec<(u16, u32)> {
         // Each host inside has its share first, however many connections it has.
-        match self.direction {
+        let (flows, tins, of_received) = match self.direction {
             // Whoever sends from inside may say what is urgent; a tin has its share of the rate and no more.
-            Direction::Egress => {
-                options.extend([number(FLOW_MODE, DUAL_SRCHOST), number(DIFFSERV_MODE, DIFFSERV4)]);
-            }
+            Direction::Egress => (DUAL_SRCHOST, DIFFSERV4, 0),
             // What senders outside have written into the field is worth nothing, and a wireless network inside would obey it:
             // it is cleared. Dropped packets count, since they have used the link already.
-            Direction::Ingress => options.extend([
-                number(FLOW_MODE, DUAL_DSTHOST),
-                number(DIFFSERV_MODE, BESTEFFORT),
-                number(WASH, 1),
-                number(INGRESS, 1),
-            ]),
-        }
-        options.extend([number(NAT, self.nat.into()), number(SPLIT_GSO, 1)]);
-        match self.framing {
-            Some(Framing { overhead, least, cells }) => options.extend([
-                number(ATM, cells.into()),
-                number(OVERHEAD, overhead.into()),
-                number(MPU, least.into()),
-            ]),
-            None => options.extend([number(ATM, 0), number(OVERHEAD, 0), number(MPU, 0), number(RAW, 0)]),
-        }
-        options
+            Direction::Ingress => (DUAL_DSTHOST, BESTEFFORT, 1),
+        };
+        let mut numbers = vec![(FLOW_MODE, flows), (DIFFSERV_MODE, tins), (WASH, of_received), (INGRESS, of_received)];
+        numbers.extend([(NAT, self.nat.into()), (SPLIT_GSO, 1)]);
+        let Framing { overhead, least, cells } =
+            self.framing.unwrap_or(Framing { overhead: 0, least: 0, cells: false });
+        numbers.extend([(ATM, cells.into()), (OVERHEAD, overhead.into()), (MPU, least.into())]);
+        numbers.extend(self.framing.is_none().then_some((RAW, 0)));
+        numbers.extend(DEFAULTS);
+        numbers
+    }
+
+    /// The one that has these options.
+    fn of(options: &[u8]) -> Option<Self> {
+        let value = |kind| attribute(options, kind).map(number);
+        let small = |kind| u8::try_from(value(kind)?).ok();
+        let framing = match value(RAW) {
+            Some(_) => None,
+            None => Some(Framing { overhead: small(OVERHEAD)?, least: small(MPU)?, cells: value(ATM)? == 1 }),
+        };
+        let direction = if value(INGRESS)? == 0 { Direction::Egress } else { Direction::Ingress };
+        let rate = value(BASE_RATE64)?.saturating_mul(8);
+        let cake = Cake { rate, direction, nat: value(NAT)? == 1, framing };
+        cake.numbers().into_iter().all(|(kind, number)| value(kind) == Some(number.into())).then_some(cake)
     }
 }
 
@@ -280,6 +301,7 @@ impl Shaped {
                         let mut bytes = vec![0; all.value_len()];
                         all.emit_value(&mut bytes);
                         shaped.rate = attribute(&bytes, BASE_RATE64).map_or(0, number).saturating_mul(8);
+                        shaped.cake = Cake::of(&bytes);
                     }
                 }
                 TcAttribute::Stats2(all) => all.iter().for_each(|stats| shaped.count(stats)),
@@ -372,6 +394,9 @@ mod tests {
         bytes
     }
 
+    /// What the kernel has, unless it is told otherwise.
+    const KERNELS: [(u16, u64); 6] = [(7, 100_000), (8, 5_000), (9, 0), (10, 0), (16, 0), (18, 0)];
+
     fn options(cake: &Cake) -> Vec<(u16, u64)> {
         let mut message = root_message(7);
         message.attributes.push(TcAttribute::Options(cake.options()));
@@ -385,8 +410,9 @@ mod tests {
         // tc qdisc add dev IF root handle 5353: cake bandwidth 20mbit dual-srchost diffserv4 nat split-gso ethernet
         let framing = Some(Framing { overhead: 38, least: 84, cells: false });
         let cake = Cake { rate: 20_000_000, direction: Direction::Egress, nat: true, framing };
-        let expected = [(2, 2_500_000), (5, 5), (3, 1), (11, 1), (17, 1), (4, 0), (6, 38), (14, 84)];
-        assert_eq!(options(&cake), expected);
+        let expected =
+            [(2, 2_500_000), (5, 5), (3, 1), (13, 0), (15, 0), (11, 1), (17, 1), (4, 0), (6, 38), (14, 84)];
+        assert_eq!(options(&cake), [&expected[..], &KERNELS[..]].concat());
         let bytes = written(&root_message(7));
         assert_eq!(bytes[4..16], *[7u32, 0x5353_0000, 0xffff_ffff].map(u32::to_ne_bytes).as_flattened());
     }
@@ -408,7 +434,36 @@ mod tests {
             (14, 0),
             (12, 0),
         ];
-        assert_eq!(options(&cake), expected);
+        assert_eq!(options(&cake), [&expected[..], &KERNELS[..]].concat());
+    }
+
+    #[test]
+    fn one_whose_options_somebody_has_changed_is_another() {
+        for (direction, nat, cells) in
+            [(Direction::Egress, true, true), (Direction::Ingress, false, false), (Direction::Ingress, true, true)]
+        {
+            for framing in [None, Some(Framing { overhead: 44, least: 84, cells })] {
+                let cake = Cake { rate: 20_000_000, direction, nat, framing };
+                let all = options(&cake);
+                let read = |options: &[(u16, u64)]| {
+                    let bytes: Vec<u8> = options
+                        .iter()
+                        .flat_map(|(kind, value)| {
+                            [12u16, *kind].into_iter().flat_map(u16::to_ne_bytes).chain(value.to_ne_bytes())
+                        })
+                        .collect();
+                    Cake::of(&bytes)
+                };
+                assert_eq!(read(&all), Some(cake));
+                for at in 0..all.len() {
+                    let mut changed = all.clone();
+                    changed[at].1 += 3;
+                    assert_ne!(read(&changed), Some(cake), "{:?}", all[at]);
+                    changed.remove(at);
+                    assert_ne!(read(&changed), Some(cake), "{:?}", all[at]);
+                }
+            }
+        }
     }
 
     #[test]

@@ -59,7 +59,7 @@ fn unshaped(scene: &RouterScene) -> Vec<String> {
 fn is_shaped(scene: &RouterScene) -> bool {
     let there = queues(scene);
     let has = |words: &[&str]| there.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    has(&["cake 5353: root", "diffserv4", "dual-srchost", " nat ", "overhead 38", "mpu 84"])
+    has(&["cake 5353: root", "diffserv4", "dual-srchost", " nat ", "no-ack-filter", "rtt 100ms", "overhead 38", "mpu 84"])
         && has(&["cake 5353: dev ifb4wan0", "besteffort", "dual-dsthost", " nat ", "wash", "ingress"])
         && has(&["mirred (Egress Redirect to device ifb4wan0) stolen"])
 }
@@ -103,6 +103,9 @@ fn an_uplink_is_shaped_whatever_happens_and_in_the_end_as_it_was() {
         "tc filter del dev wan0 ingress",
         "tc qdisc del dev wan0 clsact",
         "tc qdisc change dev ifb4wan0 root cake bandwidth 1gbit",
+        "tc qdisc change dev ifb4wan0 root cake diffserv4 nonat flowblind nowash egress",
+        "tc qdisc change dev wan0 root cake besteffort overhead 0 mpu 0",
+        "tc qdisc change dev wan0 root cake rtt 2ms ack-filter",
     ] {
         let done = scene.run("gw", &["sh", "-c", takes_away]);
         assert_eq!(done, "", "{takes_away}");

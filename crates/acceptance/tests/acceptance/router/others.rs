@@ -43,6 +43,11 @@ fn rules_that_somebody_takes_away_are_back() {
         assert_ne!(rules(&scene), before, "{takes_away}");
         wait_until(takes_away, || rules(&scene) == before);
     }
+    // Connections are remembered for as long as before.
+    let remembered = |scene: &RouterScene| scene.run("gw", &["sysctl", "-n", "net.netfilter.nf_conntrack_udp_timeout"]);
+    let seconds = remembered(&scene);
+    assert_eq!(scene.run("gw", &["sysctl", "-q", "-w", "net.netfilter.nf_conntrack_udp_timeout=5"]), "");
+    wait_until("the timeout", || remembered(&scene) == seconds);
     // A rule that an operator adds is no loss.
     scene.node("gw").nft("insert rule inet sidestep-firewall forward counter\n").expect("nft");
     let (more, times) = (rules(&scene), scene.log().matches("was restored").count());
