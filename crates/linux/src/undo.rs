@@ -10,7 +10,7 @@
 //! written is refused: what it says is done with our privileges.
 
 use std::fs::{File, OpenOptions};
-use std::io::{ErrorKind, Read as _, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 use std::net::Ipv6Addr;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -416,7 +416,16 @@ impl Journal {
     fn append(&mut self, line: &Line) -> Result<()> {
         // One write, so that a crash leaves a whole line or the beginning of one. No fsync: what a power failure
         // takes, it takes from the kernel too.
-        self.file.write_all(&encode(line)?).context(|| format!("write {}", self.path.display()))
+        let line = encode(line)?;
+        let mut file = &self.file;
+        let mut write = || {
+            let length = file.metadata()?.len();
+            file.write_all(&line).inspect_err(|_| {
+                // There may be no room on the disk. The next line does not come behind a part of this one.
+                let _ = file.set_len(length).and_then(|()| file.seek(SeekFrom::Start(length)));
+            })
+        };
+        write().context(|| format!("write {}", self.path.display()))
     }
 }
 
@@ -589,6 +598,34 @@ mod tests {
         let content = std::fs::read(&path).unwrap();
         assert!(content.split(|&byte| byte == b'\n').count() < COMPACT_AFTER, "{} bytes", content.len());
         assert_eq!(outstanding(&content), [kept]);
+    }
+
+    #[test]
+    fn a_line_without_room_takes_no_other_one_along() {
+        use nix::sys::resource::{Resource, getrlimit, setrlimit};
+        const PATH: &str = "SIDESTEP_TEST_JOURNAL";
+        let Some(path) = std::env::var_os(PATH).map(PathBuf::from) else {
+            // Once more in a process of its own, whose files may not be long: more than that is no signal, but an error.
+            let folder = tempfile::tempdir().unwrap();
+            let mut alone = std::process::Command::new("sh");
+            alone.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh"]).arg(std::env::current_exe().unwrap());
+            alone.args(["--exact", "undo::tests::a_line_without_room_takes_no_other_one_along"]);
+            let output = alone.env(PATH, folder.path().join("journal")).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        };
+        let file = write_anew(&path, &[]).unwrap();
+        let mut journal = Journal { path: path.clone(), file, done: Vec::new(), struck_out: 0 };
+        let steps = ["2001:db8:1::/64", "2001:db8:2::/64", "2001:db8:3::/64"].map(route);
+        journal.take(steps[0].clone(), || Ok(())).unwrap();
+        let line = std::fs::metadata(&path).unwrap().len();
+        let (_, hard) = getrlimit(Resource::RLIMIT_FSIZE).unwrap();
+        setrlimit(Resource::RLIMIT_FSIZE, line + line / 2, hard).unwrap();
+        journal.take(steps[1].clone(), || Ok(())).unwrap_err();
+        setrlimit(Resource::RLIMIT_FSIZE, hard, hard).unwrap();
+        journal.take(steps[2].clone(), || Ok(())).unwrap();
+        assert_eq!(outstanding(&std::fs::read(&path).unwrap()), [steps[0].clone(), steps[2].clone()]);
     }
 
     #[test]

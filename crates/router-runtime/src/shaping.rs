@@ -268,7 +268,7 @@ impl Shaper<'_> {
         self.keep(Step::Ifb { name: name.clone() });
         self.shape(to, &name, cake)?;
         for &index in received {
-            self.redirect(index, to)?;
+            self.redirect(index, to, links)?;
         }
         Ok(())
     }
@@ -298,7 +298,7 @@ impl Shaper<'_> {
         made.ok_or_else(|| format!("the device {name} is gone again"))
     }
 
-    fn redirect(&mut self, index: u32, to: u32) -> Result<(), String> {
+    fn redirect(&mut self, index: u32, to: u32, links: &[Link]) -> Result<(), String> {
         let of_index = |step: &&Step| matches!(step, Step::Redirect { index: other, .. } if *other == index);
         let before = self.shaping.done.iter().find(of_index).cloned();
         let step = match before {
@@ -317,7 +317,15 @@ impl Shaper<'_> {
         let lacking = "the kernel cannot redirect it: it needs the modules sch_ingress, cls_matchall and act_mirred \
                        (OpenWrt: kmod-sched-core)";
         let redirected = self.journal.add_redirect(self.netlink, index, handle, to);
-        redirected.map_err(|error| explained(&error, lacking))?;
+        redirected.map_err(|error| {
+            if !error.already_exists() {
+                return explained(&error, lacking);
+            }
+            let name = links.iter().find(|link| link.index == index).map_or("NAME", |link| &link.name);
+            format!(
+                "{name} has another filter in the place of ours: `tc filter del dev {name} ingress priority 65363` removes it"
+            )
+        })?;
         self.keep(step);
         Ok(())
     }

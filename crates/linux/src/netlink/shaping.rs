@@ -188,7 +188,8 @@ impl Netlink {
     }
 
     /// Redirects all that an interface receives to another one, after what else is attached there. If it is so already,
-    /// it stays.
+    /// it stays. A filter with another handle in its place stays, too, and the error
+    /// [already exists](crate::Error::already_exists).
     pub(crate) fn add_redirect(&mut self, index: u32, handle: u32, to: u32) -> Result<()> {
         self.add_clsact(index)?;
         let mut message = redirect_message(index, handle);
@@ -201,7 +202,7 @@ impl Netlink {
             )
         });
         match added {
-            Err(error) if error.already_exists() => Ok(()),
+            Err(error) if error.already_exists() && self.has_redirect(index, handle)? => Ok(()),
             result => result,
         }
     }

@@ -116,6 +116,14 @@ fn an_uplink_is_shaped_whatever_happens_and_in_the_end_as_it_was() {
         wait_until(takes_away, is_back);
         wait_until("packets", || scene.answers("gw", FAR));
     }
+    // A filter that is not ours in its place is not taken for ours.
+    let ingress = "tc filter del dev wan0 ingress; \
+                   tc filter add dev wan0 ingress priority 65363 handle 0x77 protocol all matchall action pass";
+    assert_eq!(scene.run("gw", &["sh", "-c", ingress]), "");
+    let removes = "tc filter del dev wan0 ingress priority 65363";
+    wait_until("the other filter", || unshaped(&scene).iter().any(|found| found.contains(removes)));
+    scene.run("gw", &["sh", "-c", removes]);
+    wait_until("ours", || is_shaped(&scene) && unshaped(&scene).is_empty());
     // Until then doctor says so; it is put back at any moment.
     assert_eq!(unshaped(&scene), [""; 0]);
     for (takes_away, what) in
