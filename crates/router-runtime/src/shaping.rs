@@ -6,6 +6,7 @@
 //! packet. So the tunnel's device is redirected to the same `ifb`: both share the line.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use control::router_status::{Bandwidth as Status, Shaped as Side};
 use linux::bpf::attach::{Direction, Filter};
@@ -36,11 +37,18 @@ pub(crate) fn is_shaping(step: &Step) -> bool {
     matches!(step, Step::Cake { .. } | Step::Ifb { .. } | Step::Redirect { .. })
 }
 
-/// The device by which goes what an interface receives: `ifb4eth0`, as other programs name it.
+/// The device by which goes what an interface receives: `ifb4eth0`, as other programs name it. Of a name that is too long for
+/// that, its beginning and a digest, `ifb4enp1-1a2b3c`: those of VLANs begin alike.
 fn device_of(interface: &str) -> String {
     let mut name = format!("ifb4{interface}");
-    let end = (0..=LONGEST).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
-    name.truncate(end);
+    if name.len() > LONGEST {
+        let mut hasher = DefaultHasher::new();
+        interface.hash(&mut hasher);
+        let digest = format!("-{:06x}", hasher.finish() & 0xff_ffff);
+        let end = (0..=LONGEST - digest.len()).rev().find(|end| name.is_char_boundary(*end)).unwrap_or(0);
+        name.truncate(end);
+        name += &digest;
+    }
     name
 }
 
@@ -348,9 +356,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_device_has_a_name_that_the_kernel_takes() {
+    fn a_device_has_a_name_of_its_own_that_the_kernel_takes() {
         assert_eq!(device_of("eth0"), "ifb4eth0");
-        assert_eq!(device_of("enp0s31f6.1234"), "ifb4enp0s31f6.1");
-        assert_eq!(device_of("ééééééé").len(), 14);
+        assert_eq!(device_of("enp0s31f6.1"), "ifb4enp0s31f6.1");
+        let long = ["enp1s0f0.100", "enp1s0f0.101", "enp1s0f0.102", "enp0s31f6.1234", "aéééééé"].map(device_of);
+        assert!(long.iter().all(|name| (12..=LONGEST).contains(&name.len())), "{long:?}");
+        assert!(long[0].starts_with("ifb4enp1-"), "{long:?}");
+        assert_eq!(long.iter().collect::<std::collections::BTreeSet<_>>().len(), long.len(), "{long:?}");
     }
 }
