@@ -158,7 +158,7 @@ impl Dnsmasqs {
             let why = running.program.state().why?;
             Some(format!("network {:?}: hosts get no answers from {PROGRAM}: {why}", running.network))
         }));
-        problems.extend(site.networks.iter().filter_map(|network| self.is_full(network)));
+        problems.extend(site.networks.iter().filter_map(|network| self.is_full(site, network)));
         problems
     }
 
@@ -275,16 +275,23 @@ impl Dnsmasqs {
             range: network.dhcp.as_ref().map(|dhcp| format!("{}-{}", dhcp.first, dhcp.last)),
             addresses: network.dhcp.as_ref().map(|dhcp| u64::from(dhcp.size())),
             domain: domain.clone(),
-            leases: self.leases(network).into_iter().map(lease).collect(),
+            leases: self.leases(site, network).into_iter().map(lease).collect(),
         })
     }
 
-    fn leases(&self, network: &Network) -> Vec<router::hosts::lease::Lease> {
+    /// A host that says that it is called like one with a fixed address has that name in the file, too, though not in DNS.
+    fn leases(&self, site: &Site, network: &Network) -> Vec<router::hosts::lease::Lease> {
         if network.dhcp.is_none() {
             return Vec::new();
         }
         let text = std::fs::read(self.leases_of(&network.name)).unwrap_or_default();
-        leases(&String::from_utf8_lossy(&text), now())
+        let mut leases = leases(&String::from_utf8_lossy(&text), now());
+        for lease in &mut leases {
+            if site.is_anothers_name(network, lease) {
+                lease.name = None;
+            }
+        }
+        leases
     }
 
     /// The addresses of a name, as hosts of each network are told them; the gateway has these itself.
@@ -292,7 +299,7 @@ impl Dnsmasqs {
         let fixed = site.fixed_hosts();
         let fixed = fixed.map(|(network, host)| (network, host.name.clone(), IpAddr::V4(host.address)));
         let leased = site.networks.iter().flat_map(|network| {
-            let leases = self.leases(network).into_iter();
+            let leases = self.leases(site, network).into_iter();
             leases.filter_map(move |lease| Some((network, lease.name?, IpAddr::V4(lease.address))))
         });
         let fixed6 = site.fixed_hosts6().flat_map(|(network, host)| {
@@ -310,10 +317,10 @@ impl Dnsmasqs {
     }
 
     /// That the pool has no address left.
-    fn is_full(&self, network: &Network) -> Option<String> {
+    fn is_full(&self, site: &Site, network: &Network) -> Option<String> {
         let dhcp = network.dhcp.as_ref()?;
         let fixed = |address| dhcp.hosts.iter().any(|host| host.address == address);
-        let leases = self.leases(network);
+        let leases = self.leases(site, network);
         let taken = leases.iter().filter(|lease| dhcp.has(lease.address) && !fixed(lease.address)).count();
         let fixed_in_pool = dhcp.hosts.iter().filter(|host| dhcp.has(host.address)).count();
         let free = (dhcp.size() as usize).saturating_sub(taken + fixed_in_pool);
@@ -410,6 +417,50 @@ mod tests {
         let given = ["192.168.1.1:53", "192.168.1.1:5353", "9.9.9.9:53"].map(|text| text.parse().unwrap());
         let asked = dnsmasq::servers(&upstream(&site(Upstream::Servers(given.to_vec())), &around, &own));
         assert_eq!(asked, "server=192.168.1.1#5353\nserver=9.9.9.9#53\n");
+    }
+
+    /// A network with one host whose address is fixed.
+    fn office() -> Site {
+        let host = router::hosts::FixedHost {
+            name: "printer".to_owned(),
+            mac: wire::ethernet::MacAddress([2, 0, 0, 0, 0, 5]),
+            address: [192, 168, 1, 5].into(),
+        };
+        let dhcp = router::hosts::Dhcp {
+            first: [192, 168, 1, 128].into(),
+            last: [192, 168, 1, 254].into(),
+            lease: std::time::Duration::from_secs(43_200),
+            dns: Vec::new(),
+            hosts: vec![host],
+        };
+        let network = Network {
+            name: "office".to_owned(),
+            interface: "lan".to_owned(),
+            subnet: None,
+            host: 1,
+            prefixes: Vec::new(),
+            ipv4: Some("192.168.1.1/24".parse().unwrap()),
+            advertise: None,
+            resolves: false,
+            dhcp: Some(dhcp),
+            dhcp6: None,
+            port_mapping: None,
+        };
+        Site { networks: vec![network], ..Site::default() }
+    }
+
+    #[test]
+    fn a_lease_has_no_name_that_is_a_fixed_hosts() {
+        let site = office();
+        let folder = tempfile::tempdir().unwrap();
+        let dnsmasqs = Dnsmasqs::new(&folder.path().join("gw.journal"), &folder.path().join("gw.json"));
+        let leases = "0 02:00:00:00:00:05 192.168.1.5 printer *\n0 02:00:00:00:00:66 192.168.1.130 printer *\n";
+        std::fs::write(dnsmasqs.leases_of("office"), leases).unwrap();
+        let said = dnsmasqs.status(&site, &site.networks[0]).unwrap().leases;
+        let said: Vec<_> = said.iter().map(|lease| (lease.fixed, lease.name.as_deref())).collect();
+        assert_eq!(said, [(true, Some("printer")), (false, None)]);
+        let named = dnsmasqs.named(&site, "printer", &[], Instant::now());
+        assert!(named.iter().all(|address| *address == IpAddr::from([192, 168, 1, 5])), "{named:?}");
     }
 
     #[test]
