@@ -5,7 +5,7 @@
 //! which takes milliseconds; other servers and names, which come and go with the uplinks, are read by the one that runs when it
 //! gets SIGHUP. (Before version 2.88 a folder that it watches by itself, `hostsdir`, only adds names.)
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::OpenOptions;
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -51,6 +51,8 @@ pub(crate) struct Dnsmasqs {
     /// What names of files with leases begin with.
     leases: PathBuf,
     running: Vec<Running>,
+    /// Why there is none, by network.
+    failed: BTreeMap<String, String>,
 }
 
 struct Running {
@@ -91,7 +93,7 @@ impl Dnsmasqs {
         let folder = journal.with_extension("dnsmasq");
         // What a crash has left.
         let _ = std::fs::remove_dir_all(&folder);
-        Dnsmasqs { folder, leases: state.with_extension(""), running: Vec::new() }
+        Dnsmasqs { folder, leases: state.with_extension(""), running: Vec::new(), failed: BTreeMap::new() }
     }
 
     /// Has those run that the site wants, told what it says. What cannot be done is returned.
@@ -132,6 +134,7 @@ impl Dnsmasqs {
         for gone in go {
             self.end(gone);
         }
+        self.failed.clear();
         for (network, configuration, files) in wanted {
             if let Some(running) = self.running.iter_mut().find(|running| running.network == network.name) {
                 if running.files == files {
@@ -149,8 +152,9 @@ impl Dnsmasqs {
             match self.start(site, network, configuration, files, around.addresses) {
                 Ok(running) => self.running.push(running),
                 Err(error) => {
-                    problems
-                        .push(format!("network {:?}: {PROGRAM} cannot be started: {error}", network.name));
+                    let why = format!("{PROGRAM} cannot be started: {error}");
+                    problems.push(format!("network {:?}: {why}", network.name));
+                    self.failed.insert(network.name.clone(), why);
                 }
             }
         }
@@ -253,7 +257,8 @@ impl Dnsmasqs {
         }
         let running = self.running.iter().find(|running| running.network == network.name);
         let state = running.map(|running| running.program.state()).unwrap_or_default();
-        let no_link = running.is_none().then(|| format!("{} is not up", network.interface));
+        let failed = self.failed.get(&network.name).cloned();
+        let no_link = || running.is_none().then(|| format!("{} is not up", network.interface));
         let domain = site.domain_of(network);
         let fixed = network.dhcp.iter().flat_map(|dhcp| &dhcp.hosts);
         let fixed: BTreeSet<_> = fixed.map(|host| host.address).collect();
@@ -270,7 +275,7 @@ impl Dnsmasqs {
         };
         Some(status::Dnsmasq {
             runs: state.id.is_some(),
-            why: state.why.or(no_link),
+            why: state.why.or(failed).or_else(no_link),
             restarts: state.restarts,
             range: network.dhcp.as_ref().map(|dhcp| format!("{}-{}", dhcp.first, dhcp.last)),
             addresses: network.dhcp.as_ref().map(|dhcp| u64::from(dhcp.size())),
@@ -447,6 +452,40 @@ mod tests {
             port_mapping: None,
         };
         Site { networks: vec![network], ..Site::default() }
+    }
+
+    #[test]
+    fn what_keeps_it_from_being_started_is_said_and_not_that_its_link_is_down() {
+        let site = office();
+        let folder = tempfile::tempdir().unwrap();
+        // No folder, so that nothing can be written below it.
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let mut dnsmasqs = Dnsmasqs::new(&file.join("gw.journal"), &file.join("gw.json"));
+        let mut link = Link {
+            index: 1,
+            name: "lan".to_owned(),
+            mtu: 1500,
+            mac: None,
+            up: true,
+            running: true,
+            resolves: true,
+        };
+        for (up, expected) in [(true, "dnsmasq cannot be started: "), (false, "lan is not up")] {
+            link.up = up;
+            let links = [link.clone()];
+            let around = Surroundings {
+                policy: None,
+                links: &links,
+                addresses: &[],
+                announced: Vec::new(),
+                now: Instant::now(),
+            };
+            let problems = dnsmasqs.follow(&site, &around);
+            let why = dnsmasqs.status(&site, &site.networks[0]).unwrap().why.unwrap();
+            assert!(why.starts_with(expected), "{why}");
+            assert_eq!(problems.iter().any(|problem| problem.ends_with(&why)), up, "{problems:?}");
+        }
     }
 
     #[test]
