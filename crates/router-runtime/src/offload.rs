@@ -80,7 +80,8 @@ impl Offload {
                 ))
             }
         };
-        self.made_for = wanted;
+        // Refused, it is tried anew: a module may come.
+        self.made_for = wanted.filter(|_| self.in_force.is_some());
         Ok(self.problem.clone())
     }
 

@@ -19,7 +19,6 @@ use linux::clock;
 use linux::conntrack::{self, Connection, Ends};
 use linux::event::{Events, Interest, Poller, Waker};
 use router::site::Flows as Settings;
-use tracing::warn;
 
 use crate::error::Error;
 use crate::traffic::is_behind;
@@ -69,17 +68,25 @@ impl Flows {
     /// Has flows told as the configuration is now, of hosts in these networks, each of which is given with the gateway's own
     /// address in it. Returns what keeps them from being told.
     pub(super) fn follow(&mut self, settings: Option<&Settings>, networks: Vec<IpNet>) -> Vec<String> {
+        let mut problems = Vec::new();
+        // It has ended, but not because it was to.
+        let has_ended = |running: &Running| running.thread.as_ref().is_some_and(JoinHandle::is_finished);
+        if let Some(running) = self.running.take_if(|running| has_ended(running)) {
+            problems.extend(lock(&running.shared.problem).clone());
+        }
         if self.running.as_ref().map(|running| &running.settings) != settings {
             self.running = None;
             match settings.map(|settings| Running::start(settings, networks.clone())) {
                 None => {}
                 Some(Ok(running)) => self.running = Some(running),
-                Some(Err(error)) => return vec![format!("flows are not told: {error}")],
+                Some(Err(error)) => problems.push(format!("flows are not told: {error}")),
             }
         }
-        let Some(running) = &self.running else { return Vec::new() };
-        *lock(&running.shared.networks) = networks;
-        lock(&running.shared.problem).clone().into_iter().collect()
+        if let Some(running) = &self.running {
+            *lock(&running.shared.networks) = networks;
+            problems.extend(lock(&running.shared.problem).clone());
+        }
+        problems
     }
 
     /// What has been told; None without a collector.
@@ -109,8 +116,7 @@ impl Running {
         let own_waker = waker.clone();
         let run = move || {
             if let Err(error) = teller.run(&own_waker) {
-                warn!("flows are not told any more: {error}");
-                *lock(&teller.shared.problem) = Some(format!("flows are not told: {error}"));
+                *lock(&teller.shared.problem) = Some(format!("flows were not told for a while: {error}"));
             }
         };
         let thread = std::thread::Builder::new().name("flows".into()).spawn(run)?;
@@ -245,4 +251,36 @@ fn concerns(networks: &[IpNet], connection: &Connection) -> bool {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_thread_that_has_ended_by_an_error_is_told_once_and_another_one_is_started() {
+        let settings = Settings {
+            collector: "192.0.2.1:4739".parse().unwrap(),
+            interval: Duration::from_secs(60),
+            observation_domain: 0,
+        };
+        let why = "flows were not told for a while: a test";
+        let shared = Shared { problem: Mutex::new(Some(why.to_owned())), ..Shared::default() };
+        let thread = std::thread::spawn(|| ());
+        while !thread.is_finished() {
+            std::thread::yield_now();
+        }
+        let running = Running {
+            settings: settings.clone(),
+            shared: Arc::new(shared),
+            waker: Waker::new().unwrap(),
+            thread: Some(thread),
+        };
+        let mut flows = Flows { running: Some(running) };
+        assert_eq!(flows.follow(Some(&settings), Vec::new())[0], why);
+        // Without privileges none can be started, and that is told.
+        let is_there = flows.running.is_some();
+        let problems = flows.follow(Some(&settings), Vec::new());
+        assert!(!problems.contains(&why.to_owned()) && problems.is_empty() == is_there, "{problems:?}");
+    }
 }
