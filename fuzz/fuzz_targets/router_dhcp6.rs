@@ -32,7 +32,8 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
     let identity = Identity::Mac(MacAddress([2, 0, 0, 0, 0, 5]));
     let hosts = vec![FixedHost { name: "nas".to_owned(), identity, host: 5 }];
     let settings = Settings { delegate: Some(60), hosts };
-    let link = Link { network: "lan", settings: &settings, prefixes: &[], dns_servers: &[] };
+    let own = std::net::Ipv6Addr::from([0xfe80, 0, 0, 0, 0, 0, 0, 0xff]);
+    let link = Link { network: "lan", settings: &settings, prefixes: &[], dns_servers: &[], own: &[own] };
     for (router, datagram) in datagrams {
         if let Ok(message) = Message::parse(&datagram) {
             if let Some(name) = message.aftr_name() {
@@ -61,6 +62,7 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
         }
         let of_router = server.leases().iter().filter(|lease| lease.router == source);
         assert!(of_router.count() <= 2 && server.leases().len() <= 256);
+        assert!(server.leases().iter().all(|lease| lease.router != own));
         let mut numbers: Vec<_> = server.leases().iter().map(|lease| lease.number).collect();
         numbers.sort_unstable();
         numbers.dedup();

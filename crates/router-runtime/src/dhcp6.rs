@@ -10,7 +10,7 @@ use std::time::Instant;
 use control::router_status as status;
 use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Interest, Poller};
-use linux::netlink::Link as KernelLink;
+use linux::netlink::{Link as KernelLink, Netlink};
 use linux::udp::{EndpointOptions, HostSocket, Segmentation};
 use router::delegation::LeasedPrefix;
 use router::dhcp6::{Delegated, Link, Pool, Server};
@@ -120,7 +120,14 @@ impl Dhcp6 {
     }
 
     /// There is something to read. Whether what was given away is something else now.
-    pub(super) fn handle_readable(&mut self, token: u64, site: &Site, plan: &Plan, now: Instant) -> bool {
+    pub(super) fn handle_readable(
+        &mut self,
+        token: u64,
+        site: &Site,
+        plan: &Plan,
+        netlink: &mut Netlink,
+        now: Instant,
+    ) -> bool {
         let Some(socket) = self.sockets.iter().find(|socket| socket.token == token) else { return false };
         while let Ok(Some(_)) = socket.socket.recv_too_big() {}
         let found = site.networks.iter().position(|network| network.name == socket.network);
@@ -128,17 +135,20 @@ impl Dhcp6 {
         let Some(settings) = &network.dhcp6 else { return false };
         let prefixes = prefixes_of(network, &plan.addresses);
         let offer = plan.offers.get(place).and_then(Option::as_ref);
+        let addresses = netlink.addresses(socket.index).unwrap_or_default();
+        let own: Vec<_> = addresses.iter().filter_map(|found| ipv6(found.address.addr())).collect();
         let link = Link {
             network: &network.name,
             settings,
             prefixes: &prefixes,
             dns_servers: offer.map_or(&[][..], |offer| &offer.dns_servers),
+            own: &own,
         };
         let before = self.server.leases().to_vec();
         let mut buffer = [0; LONGEST];
         for _ in 0..BATCH {
             let Ok(Some(received)) = socket.socket.recv(&mut buffer) else { break };
-            let IpAddr::V6(source) = received.source.ip() else { continue };
+            let Some(source) = ipv6(received.source.ip()) else { continue };
             let datagram = &buffer[..received.len];
             if let Some(answer) = self.server.handle(datagram, source, &link, now) {
                 // Whoever does not get it asks again.
@@ -230,6 +240,13 @@ fn prefixes_of(network: &Network, addresses: &[Address]) -> Vec<LeasedPrefix> {
         IpNet::V4(_) => None,
     });
     of_ipv6.collect()
+}
+
+fn ipv6(address: IpAddr) -> Option<Ipv6Addr> {
+    match address {
+        IpAddr::V6(address) => Some(address),
+        IpAddr::V4(_) => None,
+    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {

@@ -493,7 +493,7 @@ impl Kernel {
                 Ok(()) => self.routes.push(route),
                 Err(error) => problems.push(Problem {
                     text: format!("{}: {}", in_words(planned, site), error.source),
-                    waits: error.unreachable(),
+                    waits: error.unreachable() || planned.is_learned(site),
                 }),
             }
         }
@@ -507,7 +507,8 @@ fn is_table(step: &Step, table: &str) -> bool {
 /// What the kernel refused.
 pub(super) struct Problem {
     pub(super) text: String,
-    /// A route's router is on no network yet: its address comes later, as from a DHCP client.
+    /// No reason to refuse a configuration: a route's router is on no network yet, as its address comes later from a DHCP
+    /// client, or is what somebody on a link says.
     pub(super) waits: bool,
 }
 

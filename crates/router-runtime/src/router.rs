@@ -538,7 +538,8 @@ impl Router {
         } else if self.lines.owns(token) {
             self.lines.handle_readable(token, now);
         } else if self.dhcp6.owns(token) {
-            self.changed |= self.dhcp6.handle_readable(token, &self.site, &self.plan, now);
+            let netlink = &mut self.kernel.netlink;
+            self.changed |= self.dhcp6.handle_readable(token, &self.site, &self.plan, netlink, now);
         }
     }
 

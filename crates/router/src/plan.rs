@@ -20,7 +20,7 @@ use crate::advertise::{Offer, OfferedPrefix, OfferedRoute};
 use crate::delegation::LeasedPrefix;
 use crate::hop_prefix::hop_prefix;
 use crate::lifetime::Lifetime;
-use crate::site::{Advertise, DnsServers, Network, Site};
+use crate::site::{Advertise, DnsServers, Network, RouterFrom, Site, Uplink};
 use crate::transition::DomainRoute;
 use crate::uplink::UplinkState;
 use wire::ndp::Preference;
@@ -118,6 +118,22 @@ pub struct Route {
     pub via: Option<Via>,
     /// Of several the lowest is taken.
     pub metric: u32,
+}
+
+impl Route {
+    /// Whether its router is one that somebody on a link has told, by an advertisement or in asking for a lease, and nobody has
+    /// written down.
+    #[must_use]
+    pub fn is_learned(&self, site: &Site) -> bool {
+        let Some(Via { interface, router: Some(router) }) = &self.via else { return false };
+        let is_written = |uplink: &Uplink| match router {
+            IpAddr::V4(router) => uplink.ipv4_router == Some(*router),
+            IpAddr::V6(router) => uplink.router == RouterFrom::Address(*router),
+        };
+        let mut uplinks = site.uplinks.iter().filter(|uplink| uplink.interface == *interface);
+        let mut routes = site.routes.iter().filter(|route| route.interface == *interface);
+        !uplinks.any(is_written) && !routes.any(|route| route.to == self.to && route.via == Some(*router))
+    }
 }
 
 /// How a route leads to its destination.
@@ -419,7 +435,7 @@ mod tests {
 
     use super::{plan as plan_of, *};
     use crate::delegation::Lease;
-    use crate::site::{Probing, RouterFrom, Uplink};
+    use crate::site::{Probing, StaticRoute};
     use crate::transition::{Domain, Kind, Tunnel};
     use crate::uplink::Reachability;
     use proptest::prelude::*;
@@ -544,6 +560,26 @@ mod tests {
         let everywhere = |route: &&Route| route.to == IpNet::V6(Ipv6Net::default());
         let found = plan.routes.iter().filter(everywhere).filter(|route| route.from == from.map(net));
         found.min_by_key(|route| route.metric)
+    }
+
+    #[test]
+    fn a_route_is_learned_unless_its_router_is_written_down() {
+        let (mut site, now) = (site(), Instant::now());
+        site.routes.push(StaticRoute {
+            to: "2001:db8:c::/48".parse().unwrap(),
+            via: Some("fe80::1".parse().unwrap()),
+            interface: "fibre".into(),
+        });
+        let mut states = states(&site);
+        comes_up(&mut states[0], now);
+        let learned = |site: &Site| {
+            let plan = plan(site, &states);
+            let learned = plan.routes.into_iter().filter(|route| route.is_learned(site));
+            learned.map(|route| route.from.is_some()).collect::<Vec<_>>()
+        };
+        assert_eq!(learned(&site), [false, true], "both default routes, and no other");
+        site.uplinks[0].router = RouterFrom::Address("fe80::1".parse().unwrap());
+        assert!(learned(&site).is_empty());
     }
 
     #[test]

@@ -54,6 +54,8 @@ pub struct Link<'a> {
     pub prefixes: &'a [LeasedPrefix],
     /// DNS servers that its hosts are told.
     pub dns_servers: &'a [Ipv6Addr],
+    /// The gateway's own addresses there: whoever sends from one of them is not reached by it.
+    pub own: &'a [Ipv6Addr],
 }
 
 /// A part of the site's prefixes that a router behind this one has.
@@ -129,7 +131,7 @@ impl Server {
         link: &Link<'_>,
         now: Instant,
     ) -> Option<Vec<u8>> {
-        if !source.is_unicast_link_local() {
+        if !source.is_unicast_link_local() || link.own.contains(&source) {
             return None;
         }
         if !self.rates.entry(link.network.to_owned()).or_insert_with(|| Rate::new(now)).allows(now) {

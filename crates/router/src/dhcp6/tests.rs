@@ -5,6 +5,8 @@ use super::*;
 use crate::delegation::{Client as Requesting, Received, Settings as Asks};
 
 const OFFICE: &str = "office";
+/// The gateway's own address there.
+const OWN: &str = "fe80::ffff";
 
 fn net(text: &str) -> Ipv6Net {
     text.parse().unwrap()
@@ -65,6 +67,7 @@ impl Scene {
             settings: &self.settings,
             prefixes: &self.prefixes,
             dns_servers: &servers,
+            own: &[at(OWN)],
         };
         self.server.handle(bytes, source, &link, self.now)
     }
@@ -226,8 +229,9 @@ fn what_is_given_back_is_free_and_what_is_not_ours_is_not_answered() {
     assert!(scene.handle(&message(MessageType::Request, None), router).is_none());
     assert!(scene.handle(&message(MessageType::Solicit, Some(&[0, 4, 1, 2])), router).is_none());
     assert!(scene.handle(&message(MessageType::Reply, None), router).is_none());
-    // From elsewhere, or without a name.
+    // From elsewhere, from an address of the gateway's own, or without a name.
     assert!(scene.handle(&message(MessageType::Solicit, None), at("2001:db8::9")).is_none());
+    assert!(scene.handle(&message(MessageType::Solicit, None), at(OWN)).is_none());
     assert!(scene.handle(&Builder::new(MessageType::Solicit, [0; 3]).finish(), router).is_none());
     let settings = scene.handle(
         &Builder::new(MessageType::InformationRequest, [0; 3]).option_request(false).finish(),

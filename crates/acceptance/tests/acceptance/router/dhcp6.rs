@@ -10,10 +10,29 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 
 use super::HOME;
-use super::scene::{INTERNET, RouterScene};
+use super::scene::{INTERNET, RouterScene, SECOND};
 
 /// The link-layer address of the host that has an address of its own.
 const NAS: &str = "02:00:5e:00:53:07";
+
+/// Asks for a prefix at once (Rapid Commit), as the router with this number, in a frame that says it is from this address:
+/// `python3 -c SOLICIT INTERFACE ADDRESS NUMBER`.
+const SOLICIT: &str = r#"
+import socket, struct, sys
+interface, source, number = sys.argv[1], socket.inet_pton(socket.AF_INET6, sys.argv[2]), int(sys.argv[3])
+option = lambda code, value: struct.pack('!HH', code, len(value)) + value
+message = bytes([1, 1, 2, number]) + option(1, bytes([0, 4, number])) + option(14, b'') + option(25, struct.pack('!III', 1, 0, 0))
+servers = socket.inet_pton(socket.AF_INET6, 'ff02::1:2')
+udp = struct.pack('!HHHH', 546, 547, 8 + len(message), 0) + message
+summed = source + servers + struct.pack('!II', len(udp), 17) + udp + bytes(len(udp) % 2)
+total = sum(struct.unpack(f'!{len(summed) // 2}H', summed))
+while total >> 16: total = (total & 0xffff) + (total >> 16)
+udp = udp[:6] + struct.pack('!H', ~total & 0xffff or 0xffff) + udp[8:]
+packet = struct.pack('!IHBB', 6 << 28, len(udp), 17, 1) + source + servers + udp
+link = socket.socket(socket.AF_PACKET, socket.SOCK_RAW)
+link.bind((interface, 0x86dd))
+link.send(bytes.fromhex('333300010002') + link.getsockname()[4] + b'\x86\xdd' + packet)
+"#;
 
 /// The home, in whose network a router may stand.
 struct Scene {
@@ -149,6 +168,50 @@ fn a_router_behind_has_a_prefix_that_leads_to_it_whatever_happens_to_the_gateway
 
     inside.scene.stop();
     assert_eq!(inside.scene.kernel(), before);
+}
+
+/// Whatever hosts say that they are reached by, the gateway starts and takes configurations.
+#[test]
+fn a_router_that_says_it_has_the_gateways_address_is_no_reason_to_refuse_a_configuration() {
+    let Some(mut inside) = Scene::new() else { return };
+    inside.scene.node("rogue").ip("link set eth0 up\n").expect("a host");
+    // Of a prefix for good, a part is leased for longer than all of this takes.
+    let cable = format!("[[uplink]]\nname = \"cable\"\ninterface = \"wan1\"\nprefixes = [\"{SECOND}\"]\n");
+    let configuration = cable + &inside.configuration;
+    inside.scene.start(&configuration);
+    wait_for("an address of the delegated prefix", || inside.scene.host_address("2001:db8:10"));
+    let own = inside.scene.link_local("gw", "lan").expect("an address");
+    let asks = |inside: &Scene, address: &str, number: &str| {
+        inside.scene.run("rogue", &["python3", "-c", SOLICIT, "eth0", address, number])
+    };
+    let routers = |inside: &Scene| -> Vec<Value> {
+        let delegated = inside.delegated();
+        delegated.as_array().into_iter().flatten().map(|lease| lease["router"].clone()).collect()
+    };
+    // The one that is asked for from its own address has nothing; the next one has.
+    wait_until("a prefix", || {
+        let said = asks(&inside, &own, "1") + &asks(&inside, "fe80::bad", "2");
+        assert!(said.is_empty(), "{said}");
+        !routers(&inside).is_empty()
+    });
+    assert_eq!(routers(&inside), ["fe80::bad"]);
+
+    // By whatever way that address becomes the gateway's own: it is a problem, and nothing is refused.
+    let told =
+        |inside: &Scene| inside.scene.status().map_or(String::new(), |status| status["problems"].to_string());
+    let is_told = |inside: &Scene| told(inside).contains("via fe80::bad dev lan");
+    inside.scene.kill();
+    inside.scene.node("gw").ip("addr add fe80::bad/64 dev lan nodad\n").expect("an address");
+    inside.scene.start_again();
+    wait_until("a problem", || is_told(&inside));
+    inside.scene.write("gw.toml", &configuration.edited("home.example", "house.example"));
+    inside.scene.signal(Signal::SIGHUP);
+    wait_until("a reload", || inside.scene.log().contains("configuration read again"));
+    assert!(is_told(&inside), "{}", told(&inside));
+    inside.scene.node("gw").ip("addr del fe80::bad/64 dev lan\n").expect("an address");
+    wait_until("no problem any more", || !is_told(&inside));
+    let routes = inside.scene.run("gw", &["ip", "-6", "route"]);
+    assert!(routes.contains("via fe80::bad dev lan"), "{routes}");
 }
 
 #[test]

@@ -349,7 +349,7 @@ impl RouterScene {
         self.host_addresses().into_iter().find(|(address, _)| address.starts_with(prefix))
     }
 
-    fn link_local(&self, node: &str, interface: &str) -> Option<String> {
+    pub(super) fn link_local(&self, node: &str, interface: &str) -> Option<String> {
         let text = self.run(node, &["ip", "-j", "-6", "address", "show", "dev", interface, "scope", "link"]);
         let links: Vec<Value> = serde_json::from_str(&text).ok()?;
         // Addresses of another scope are empty objects.
