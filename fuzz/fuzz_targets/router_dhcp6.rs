@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use libfuzzer_sys::fuzz_target;
 use router::dhcp6::{FixedHost, Identity, Link, Pool, Server, Settings};
 use router::plan::Plan;
-use router::site::{Probing, RouterFrom, Uplink};
+use router::site::{Probing, RouterFrom, Site, Uplink};
 use router::uplink::UplinkState;
 use wire::dhcpv6::{Builder, Message};
 use wire::ethernet::MacAddress;
@@ -28,7 +28,11 @@ fuzz_target!(|datagrams: Vec<(u8, Vec<u8>)>| {
         bandwidth: None,
     };
     let mut server = Server::new(vec![0, 4, 1, 2], Vec::new());
-    server.set_pool(Pool::new(&[&UplinkState::new(&uplink, Probing::default())], &Plan::default()));
+    server.set_pool(Pool::new(
+        &Site::default(),
+        &[&UplinkState::new(&uplink, Probing::default())],
+        &Plan::default(),
+    ));
     let identity = Identity::Mac(MacAddress([2, 0, 0, 0, 0, 5]));
     let hosts = vec![FixedHost { name: "nas".to_owned(), identity, host: 5 }];
     let settings = Settings { delegate: Some(60), hosts };

@@ -62,7 +62,7 @@ impl Dhcp6 {
 
     /// Adds the routes to routers behind to what is planned, and ends what is over.
     pub(super) fn plan(&mut self, site: &Site, uplinks: &[&UplinkState], plan: &mut Plan, now: Instant) {
-        self.server.set_pool(Pool::new(uplinks, plan));
+        self.server.set_pool(Pool::new(site, uplinks, plan));
         self.server.retain(|_| true, now);
         for lease in self.server.leases() {
             let Some(network) = network_of(lease, site) else { continue };

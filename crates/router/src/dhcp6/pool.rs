@@ -8,6 +8,7 @@ use ipnet::{IpNet, Ipv6Net};
 use crate::delegation::LeasedPrefix;
 use crate::lifetime::Lifetime;
 use crate::plan::Plan;
+use crate::site::Site;
 use crate::uplink::UplinkState;
 
 /// More numbers than this are not looked through for a free one.
@@ -23,21 +24,26 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// What the uplinks have, less what is planned for the networks and the tunnel.
+    /// What the uplinks have, less what is planned for the networks and the tunnel, and what the site leads elsewhere: to other
+    /// routers, and to its translator.
     #[must_use]
-    pub fn new(uplinks: &[&UplinkState], plan: &Plan) -> Self {
+    pub fn new(site: &Site, uplinks: &[&UplinkState], plan: &Plan) -> Self {
         let of_uplink = |(place, state): (usize, &&UplinkState)| {
             let works = state.leads_ipv6();
             state.prefixes().map(move |leased| (place, works, leased)).collect::<Vec<_>>()
         };
-        let own = plan.addresses.iter().filter_map(|address| match address.address.trunc() {
+        let prefixes: Vec<_> = uplinks.iter().enumerate().flat_map(of_uplink).collect();
+        let ipv6 = |net: IpNet| match net {
             IpNet::V6(net) => Some(net),
             IpNet::V4(_) => None,
-        });
-        Pool {
-            prefixes: uplinks.iter().enumerate().flat_map(of_uplink).collect(),
-            taken: own.chain(plan.hop_prefix).collect(),
-        }
+        };
+        let own = plan.addresses.iter().filter_map(|address| ipv6(address.address.trunc()));
+        // A route to more than a whole prefix, such as a default route, leads where nothing else does.
+        let is_within = |to: &Ipv6Net| prefixes.iter().any(|(.., leased)| leased.prefix.contains(to));
+        let routed = site.routes.iter().filter_map(|route| ipv6(route.to)).filter(is_within);
+        let translated = site.nat64.iter().map(|nat64| nat64.prefix.net());
+        let taken = own.chain(plan.hop_prefix).chain(routed).chain(translated).collect();
+        Pool { prefixes, taken }
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -3,6 +3,10 @@ use wire::ethernet::MacAddress;
 
 use super::*;
 use crate::delegation::{Client as Requesting, Received, Settings as Asks};
+use crate::nat64::{Nat64, Prefix};
+use crate::plan::Plan;
+use crate::site::{Probing, RouterFrom, Site, StaticRoute, Uplink};
+use crate::uplink::UplinkState;
 
 const OFFICE: &str = "office";
 /// The gateway's own address there.
@@ -169,6 +173,40 @@ fn with_another_prefix_of_the_uplink_the_same_part_of_that_is_given_and_the_old_
     let (_, moved) = scene.asks(MessageType::Renew, 1, &again.prefixes).unwrap();
     assert_eq!(prefix_of(&moved), "2001:db8:300:20::/60 2001:db8:300:10::/60");
     assert_eq!(scene.server.leases().len(), 1);
+}
+
+#[test]
+fn what_a_route_or_the_translator_leads_elsewhere_is_not_given_away() {
+    let mut scene = Scene::new("2001:db8:100::/56");
+    let uplink = Uplink {
+        name: "fibre".into(),
+        interface: "wan".into(),
+        router: RouterFrom::Advertisements,
+        addresses: Vec::new(),
+        prefixes: vec![net("2001:db8:100::/56")],
+        delegation: None,
+        probes: Vec::new(),
+        ipv4_router: None,
+        masquerade: false,
+        tunnel: None,
+        bandwidth: None,
+    };
+    let state = UplinkState::new(&uplink, Probing::default());
+    let route = |to: &str| StaticRoute { to: to.parse().unwrap(), via: None, interface: "lan".into() };
+    let mut site = Site { uplinks: vec![uplink], ..Site::default() };
+    let mut given = |site: &Site, router| {
+        scene.server.set_pool(Pool::new(site, &[&state], &Plan::default()));
+        prefix_of(&scene.asks(MessageType::Request, router, &[]).unwrap().1)
+    };
+    assert_eq!(given(&site, 1), "2001:db8:100::/60");
+    // What the router has, part of what the next one would get, and all that nothing else leads to.
+    site.routes = ["2001:db8:100::/60", "2001:db8:100:1f:8000::/65", "::/0"].map(route).to_vec();
+    site.nat64 = Some(Nat64 {
+        prefix: Prefix::new(net("2001:db8:100:20::/64")).unwrap(),
+        pool: "198.18.0.0/16".parse().unwrap(),
+    });
+    assert_eq!(given(&site, 2), "2001:db8:100:30::/60");
+    assert_eq!(given(&site, 1), "2001:db8:100:40::/60");
 }
 
 #[test]
