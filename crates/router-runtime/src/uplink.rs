@@ -136,6 +136,7 @@ impl Interface {
         Provider {
             plat: self.state.nat64_prefixes().next(),
             clat: best.map(|(prefix, ..)| clat_address(prefix, secret)),
+            router: self.state.router().and_then(|router| router.address),
             ..Provider::default()
         }
     }

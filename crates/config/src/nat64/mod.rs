@@ -81,6 +81,15 @@ fn taken(site: &Site) -> Vec<(IpNet, String)> {
         let on_link = uplink.addresses.iter().map(|net| (net.trunc(), format!("uplink {}", uplink.name)));
         taken.extend(on_link);
     }
+    // Where an uplink carries a CLAT, its router tells the provider's prefix from ours.
+    let is_carried =
+        |over: &str| site.uplinks.iter().any(|below| below.interface == over && below.tunnel.is_none());
+    for uplink in &site.uplinks {
+        if let Some(tunnel) = uplink.tunnel.as_ref().filter(|tunnel| !is_carried(&tunnel.over)) {
+            let whose = || format!("the translator behind uplink {}", uplink.name);
+            taken.extend(tunnel.kind.plat().map(|plat| (IpNet::from(plat.net()), whose())));
+        }
+    }
     let is_default = |net: &IpNet| net.prefix_len() == 0;
     let routes = site.routes.iter().filter(|route| !is_default(&route.to));
     taken.extend(routes.map(|route| (route.to, "a [[route]]".to_owned())));

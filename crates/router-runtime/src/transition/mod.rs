@@ -254,13 +254,15 @@ impl Interface {
 
     /// The neighbor that packets to the only other end are given to. None where there are many ends, where the kernel would
     /// not send them by the interface below, and where the neighbor is not known yet or any more.
+    ///
+    /// The kernel sends elsewhere what a CLAT sends to the prefix that is `[nat64]`'s here, too: its way is by the router below.
     fn find_neighbor(&self, end: Option<&Endpoint>, netlink: &mut Netlink) -> Option<IpAddr> {
         let (over, end) = (self.over.as_ref()?.link.index, end?);
         let remote = end.kind.next_hop_towards()?;
-        let hop = netlink.route_by(over, end.local, remote).ok()??;
-        if hop.local || hop.index != over {
-            return None;
-        }
+        let hop = netlink.route_by(over, end.local, remote).ok()?;
+        let Some(hop) = hop.filter(|hop| !hop.local && hop.index == over) else {
+            return self.provider.router.filter(|_| end.kind.plat().is_some()).map(IpAddr::V6);
+        };
         let next = hop.gateway.unwrap_or(remote);
         netlink.neighbor(over, next).ok()?.filter(|neighbor| neighbor.usable).map(|_| next)
     }

@@ -19,6 +19,8 @@ pub struct Provider {
     pub plat_by_name: bool,
     /// The address that this end has for a CLAT.
     pub clat: Option<Ipv6Addr>,
+    /// The router by which all of it is reached.
+    pub router: Option<Ipv6Addr>,
 }
 
 impl Tunnel {
@@ -79,6 +81,7 @@ mod tests {
             plat_by_name: false,
             clat: Some(Ipv6Addr::LOCALHOST),
             aftr: Some(Ipv6Addr::LOCALHOST),
+            router: None,
         };
         let tunnel = |plat| Tunnel {
             kind: Kind::Clat { plat },

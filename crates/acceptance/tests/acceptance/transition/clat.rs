@@ -188,6 +188,23 @@ fn the_prefix_of_the_provider_comes_changes_and_goes() {
     wait_until("the server", || scene.answers("host", SERVER));
 }
 
+/// The gateway leads what hosts send to the well-known prefix to its own translator, and what leaves that by the CLAT to the
+/// provider's, which has the same prefix.
+#[test]
+fn hosts_of_ipv6_are_translated_for_before_the_provider_does_it_again() {
+    let Some(mut scene) = with_provider(DELEGATES) else { return };
+    scene.run("host", &["sysctl", "-w", "net.ipv6.conf.eth0.accept_ra_rt_info_max_plen=96"]);
+    scene.start("gw", &format!("{}[nat64]\n", example()));
+    wait_until("the server", || scene.answers("host", SERVER));
+    assert_eq!(clat(&scene)["plat_prefix"], "64:ff9b::/96");
+    wait_until("an address", || scene.address("host", "2001:db8:a").is_some());
+    wait_until("the server by IPv6", || scene.answers("host", "64:ff9b::c000:201"));
+    let translated = || scene.status("gw").expect("a status")["nat64"]["to_ipv4_packets"].as_u64();
+    assert!(translated() > Some(0), "by the gateway's own translator");
+    scene.reload("gw", &example());
+    wait_until("the server without it", || scene.answers("host", SERVER));
+}
+
 #[test]
 fn a_connection_outlives_reloads_and_a_killed_gateway() {
     let Some(mut scene) = with_clat("") else { return };
