@@ -34,7 +34,7 @@ use wire::virtio_net;
 
 use super::link::BATCH;
 use super::random::random;
-use leftover::Leftover;
+use leftover::{Leftover, fitting};
 use programs::nat64::{self, Clat};
 use programs::transition::{Counts, Settings, incoming, outgoing};
 use tables::{Tables, Traffic, kernel_decapsulates};
@@ -411,11 +411,11 @@ impl Interface {
         }
         let socket = match &over.leftover {
             Leftover::Tunnel(socket) => socket,
-            // It gets what it lacked, and leaves by the device once more.
+            // It gets what it lacked, and leaves by the device once more. What that does not take, being down, is lost.
             Leftover::Clat(device) => {
                 crate::nat64::add_checksum(packet);
-                if let Err(error) = device.send(packet) {
-                    warn!("uplink {}: {error}", self.uplink);
+                for piece in fitting(packet, self.mtu as usize, random() as u32) {
+                    let _ = device.send(&piece);
                 }
                 return true;
             }

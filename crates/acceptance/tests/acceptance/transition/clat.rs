@@ -60,6 +60,31 @@ fn answered_without_checksum(scene: &TransitionScene) -> bool {
     heard
 }
 
+/// How many datagrams of 1440 bytes come to a host that asks for eight of them, which leave the provider as one GSO packet.
+/// Each has 1488 bytes as IPv6, more than the CLAT's device takes, and no more than the link.
+fn long_segments(scene: &TransitionScene) -> usize {
+    const SERVE: &str = "import socket\n\
+         s = socket.socket(socket.AF_INET6, socket.SOCK_DGRAM)\n\
+         s.setsockopt(17, 103, 1440)\n\
+         s.bind(('64:ff9b::c000:2ff', 5300))\n\
+         while True: s.sendto(bytes(8 * 1440), s.recvfrom(2000)[1])";
+    const ASK: &str = "import socket\n\
+         s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         s.settimeout(1)\n\
+         s.connect(('192.0.2.255', 5300))\n\
+         s.send(b'more')\n\
+         try:\n\
+         \twhile s.recv(2000) == bytes(1440): print('heard')\n\
+         except OSError: pass";
+    scene.run("isp", &["ip", "address", "replace", "64:ff9b::c000:2ff/128", "dev", "lo", "nodad"]);
+    let mut server = scene.node("isp").command("python3").expect("the namespace");
+    let server = Process::start(server.args(["-c", SERVE]), &scene.path("segments.log")).expect("a server");
+    wait_until("a server", || scene.run("isp", &["ss", "-Hlun"]).contains(":5300"));
+    let heard = scene.run("host", &["python3", "-c", ASK]);
+    server.kill();
+    heard.matches("heard").count()
+}
+
 /// The network, where the gateway's provider has IPv6 alone and runs, and nothing else does.
 pub(super) fn with_provider(more: &str) -> Option<TransitionScene> {
     let mut scene = TransitionScene::new(ADDRESSES)?;
@@ -108,6 +133,9 @@ fn a_host_of_ipv4_reaches_a_server_of_ipv4_through_ipv6() {
     assert!(scene.run("host", &["python3", "-c", &ask(9)]).contains("refused"));
     // The program leaves a checksum that is not there to the process, which lets the packet leave once more.
     assert!(answered_without_checksum(&scene), "{:?}", clat(&scene));
+    // It leaves GSO packets of UDP to it, too.
+    wait_until("all segments", || long_segments(&scene) == 8);
+    assert!(!scene.log("gw").contains("Message too long"), "{}", scene.log("gw"));
 
     let before_transfer = scene.sent("gw", "wan");
     let sent = measured(&scene, &[])["end"]["sum_received"]["bytes"].as_u64().expect("bytes");
