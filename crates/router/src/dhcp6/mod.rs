@@ -10,11 +10,11 @@
 //!   remembered of it. Others make their own (RFC 4862).
 //!
 //! What strangers can make it remember is bounded: so many leases for each router and in all, and a lease begins with a
-//! Request (or a Solicit with Rapid Commit), never with a Solicit alone. More than a rate of messages is not heard.
+//! Request (or a Solicit with Rapid Commit), never with a Solicit alone. Of each address so many messages are heard.
 
 mod pool;
-mod rate;
 pub mod settings;
+mod shares;
 
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
@@ -29,8 +29,8 @@ use crate::advertise::{PREFERRED_LIMIT, VALID_LIMIT};
 use crate::delegation::LeasedPrefix;
 use crate::lifetime::Lifetime;
 pub use pool::Pool;
-use rate::Rate;
 pub use settings::{FixedHost, Identity, Settings};
+use shares::Shares;
 
 /// Clients ask again so soon: so long an inner router may have a prefix that the uplink has lost.
 const RENEW: Duration = Duration::from_secs(300);
@@ -83,14 +83,15 @@ pub struct Server {
     duid: Vec<u8>,
     pool: Pool,
     leases: Vec<Delegated>,
-    rates: BTreeMap<String, Rate>,
+    /// How many messages are heard, by the network.
+    shares: BTreeMap<String, Shares>,
 }
 
 impl Server {
     /// A server with this DUID, which goes on with what it has given away.
     #[must_use]
     pub fn new(duid: Vec<u8>, leases: Vec<Delegated>) -> Self {
-        Server { duid, pool: Pool::default(), leases, rates: BTreeMap::new() }
+        Server { duid, pool: Pool::default(), leases, shares: BTreeMap::new() }
     }
 
     /// There is so much to give away from now on.
@@ -134,9 +135,6 @@ impl Server {
         if !source.is_unicast_link_local() || link.own.contains(&source) {
             return None;
         }
-        if !self.rates.entry(link.network.to_owned()).or_insert_with(|| Rate::new(now)).allows(now) {
-            return None;
-        }
         let message = Message::parse(bytes).ok()?;
         let kind = message.message_type();
         let is_for_us = message.server_id() == Some(&self.duid[..]);
@@ -156,6 +154,9 @@ impl Server {
             return None;
         }
         let client = Client { duid: duid.unwrap_or_default(), source };
+        if !self.hears(&client, link, now) {
+            return None;
+        }
         let is_quick = kind == MessageType::Solicit && message.rapid_commit();
         let answer = if kind == MessageType::Solicit && !is_quick {
             MessageType::Advertise
@@ -200,6 +201,16 @@ impl Server {
             answer = answer.dns_servers(link.dns_servers);
         }
         Some(answer.finish())
+    }
+
+    /// Whether one more message is heard. Who has a lease, or an address by the configuration, has a share whoever else asks.
+    fn hears(&mut self, client: &Client<'_>, link: &Link<'_>, now: Instant) -> bool {
+        let has_lease = |lease: &Delegated| lease.router == client.source && lease.network == link.network;
+        let host = link.settings.hosts.iter().find(|host| host.identity.is(client.duid, client.source));
+        let is_known = host.is_some() || self.leases.iter().any(has_lease);
+        // No link-local address: others cannot use up a host's share unless they have its name.
+        let share = host.map_or(client.source, |host| Ipv6Addr::from_bits(host.host.into()));
+        self.shares.entry(link.network.to_owned()).or_default().allows(share, is_known, now)
     }
 
     /// What a router gets for an association that it asks about.
