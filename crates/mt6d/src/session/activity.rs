@@ -41,7 +41,7 @@ pub(crate) struct Activity {
     /// Of these, those that crossed as they are but for their addresses: out, and in.
     rewritten: [AtomicU64; 4],
     pub(crate) drops: AtomicDrops,
-    /// When the last inner packet crossed, in either direction; at first, when the session began.
+    /// When the last inner packet left, or came from the peer for certain; at first, when the session began.
     pub(crate) last_inner: AtomicTime,
     /// Whether packets left lately that a path may be too narrow for.
     large: AtomicBool,
@@ -112,7 +112,8 @@ impl Activity {
         self.last_inner.set(now);
     }
 
-    /// Packets crossed as they are but for their addresses. What came proves nothing, so it is no sign of life.
+    /// Packets crossed as they are but for their addresses. What came proves nothing: it is no sign of life, and a stranger who
+    /// sends it must not have the session go on, ask, or open its lanes.
     pub(crate) fn count_rewritten(&self, traffic: &Traffic, now: Time) {
         let Traffic { tx_packets, tx_bytes, rx_packets, rx_bytes } = *traffic;
         self.tx_packets.fetch_add(tx_packets, Relaxed);
@@ -122,9 +123,9 @@ impl Activity {
         for (sum, more) in self.rewritten.iter().zip([tx_packets, tx_bytes, rx_packets, rx_bytes]) {
             sum.fetch_add(more, Relaxed);
         }
-        self.note_size(tx_bytes);
-        self.last_inner.set(now);
         if tx_packets > 0 {
+            self.note_size(tx_bytes);
+            self.last_inner.set(now);
             self.waits_for_answer(now);
         }
     }

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use proptest::prelude::*;
+use sidestep_mt6d::Traffic;
 use sidestep_mt6d::config::MaskedFlow;
 
 use crate::network::{A, B, Network, Path, Stream, host, seeds};
@@ -91,6 +92,38 @@ fn a_session_that_carries_nothing_else_goes_on_and_ends_with_the_peer() {
     let before = network.rewritten;
     network.run_s(10);
     assert_eq!(network.rewritten, before, "packets go nowhere, and their senders are told");
+}
+
+/// Whoever has seen a lane can send to it, and what comes there counts as the flow's before anybody knows whose it is.
+#[test]
+fn what_a_stranger_sends_to_a_lane_is_no_traffic() {
+    let sent_while_idle = |forged: bool| {
+        let mut network = pair(5, 10, 3);
+        network.start();
+        network.establish();
+        network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1));
+        network.run_s(5);
+        network.stop();
+        let handshakes = network.status(A).handshakes;
+        let mut last_busy = 0;
+        for second in 0..200 {
+            if forged && network.established(A) {
+                let crossed = Traffic { rx_packets: 1, rx_bytes: 65, ..Traffic::default() };
+                let inner = (address(A), address(B));
+                network.with(A, |node, now, _, _| node.count_rewritten(inner, &crossed, now));
+            }
+            let before = network.observer.count;
+            network.run_s(1);
+            if network.observer.count > before {
+                last_busy = second;
+            }
+        }
+        assert!(!network.established(A) && !network.established(B), "idle sessions end, forged: {forged}");
+        assert_eq!(network.status(A).handshakes, handshakes);
+        assert_eq!(network.status(A).rewritten.rx_packets > 100, forged, "they are counted all the same");
+        (last_busy, network.observer.count)
+    };
+    assert_eq!(sent_while_idle(true), sent_while_idle(false), "nobody sees that somebody sent to a lane");
 }
 
 proptest! {
