@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use linux::netlink::Netlink;
+use linux::netlink::{self, Link, Netlink};
 
 /// Where packets are sent next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,29 +22,62 @@ impl NextHop {
     /// The next hop for an address. None: the stack is to say what becomes of them, as where they would come back
     /// to the TUN device `device`.
     pub(super) fn lookup(address: Ipv6Addr, device: u32, netlink: &mut Netlink) -> Option<Self> {
-        let hop = netlink.route_to(address.into()).ok()??;
-        if hop.local {
+        let route = netlink.route_to(address.into()).ok()??;
+        Self::by(&route, address, device, netlink)
+    }
+
+    fn by(
+        route: &netlink::NextHop,
+        address: Ipv6Addr,
+        device: u32,
+        netlink: &mut Netlink,
+    ) -> Option<Self> {
+        if route.local {
             return Some(Self::LOCAL);
         }
-        if hop.index == device {
+        if route.index == device {
             return None;
         }
-        let link = netlink.link_by_index(hop.index).ok()??;
+        let link = netlink.link_by_index(route.index).ok()??;
         if !link.running {
             return None;
         }
-        let next = hop.gateway.unwrap_or(IpAddr::V6(address));
-        let neighbor = netlink.neighbor(hop.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
+        let next = route.gateway.unwrap_or(IpAddr::V6(address));
+        let neighbor = netlink.neighbor(route.index, next).ok().flatten().filter(|neighbor| neighbor.usable);
         let neighbor = neighbor.and_then(|neighbor| match neighbor.address {
             IpAddr::V6(address) => Some(address),
             IpAddr::V4(_) => None,
         });
-        let mtu = hop.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
-        Some(Self { interface: hop.index, neighbor, mtu })
+        let mtu = route.mtu.map_or(link.mtu, |mtu| mtu.min(link.mtu));
+        Some(Self { interface: route.index, neighbor, mtu })
     }
 
     /// Whether it leads to another host.
     pub(super) fn is_remote(&self) -> bool {
         self.interface != 0
+    }
+}
+
+/// How packets leave with outer addresses.
+pub(super) struct Outside {
+    /// The TUN device that routes into the tunnel lead to.
+    pub(super) tun: u32,
+    pub(super) external: Link,
+}
+
+impl Outside {
+    /// The next hop for an address. None: there is no way.
+    ///
+    /// The largest packet is that of the interface, as for the daemon's own datagrams: a smaller MTU of a route may be what
+    /// somebody has said in an ICMPv6 error, and which packets are larger than the path is told by routes into the tunnel.
+    pub(super) fn next_hop(&self, destination: Ipv6Addr, netlink: &mut Netlink) -> Option<NextHop> {
+        let route = netlink.route_to(destination.into()).ok().flatten();
+        let route = route.map(|route| netlink::NextHop { mtu: None, ..route });
+        let hop = route.and_then(|route| NextHop::by(&route, destination, self.tun, netlink));
+        // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
+        hop.filter(NextHop::is_remote).or_else(|| {
+            let Link { index: interface, mtu, running, .. } = self.external;
+            running.then_some(NextHop { interface, neighbor: None, mtu })
+        })
     }
 }

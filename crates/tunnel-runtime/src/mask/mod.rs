@@ -17,7 +17,7 @@ use tracing::{debug, warn};
 use zeroize::Zeroizing;
 
 use super::classic::kernel::{difference, put, words};
-use super::next_hop::NextHop;
+use super::next_hop::{NextHop, Outside};
 use super::programs_beside::{attach, link_header};
 use crate::error::Error;
 use crate::machine;
@@ -32,9 +32,7 @@ const LANES: u32 = 1 << 14;
 pub(super) struct Masker {
     tables: Tables<Map>,
     _attachments: [Attachment; 2],
-    /// The device that routes into the tunnel lead to.
-    tun: u32,
-    external: Link,
+    outside: Outside,
     /// Lanes by which masked packets come.
     incoming: HashSet<Flow>,
     /// The flows that leave or come.
@@ -86,8 +84,7 @@ impl Masker {
         Ok(Masker {
             tables,
             _attachments: attachments,
-            tun,
-            external: external.clone(),
+            outside: Outside { tun, external: external.clone() },
             incoming: HashSet::new(),
             flows: HashMap::new(),
             free_flows: (0..FLOWS).collect(),
@@ -107,7 +104,7 @@ impl Masker {
 
     /// The external interface is like this now.
     pub(super) fn set_external(&mut self, link: &Link) {
-        self.external = link.clone();
+        self.outside.external = link.clone();
     }
 
     /// Does what the protocol asks for.
@@ -272,12 +269,7 @@ impl Masker {
 
     /// What the program needs to send by a lane. Without a route packets are the daemon's.
     fn lane_value(&self, flow: &Flow, drawn: &DrawnLane, netlink: &mut Netlink) -> Zeroizing<[u8; LANE]> {
-        let lane = &drawn.lane;
-        // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
-        let (interface, mtu) = (self.external.index, self.external.mtu);
-        let outside = self.external.running.then_some(NextHop { interface, neighbor: None, mtu });
-        let hop =
-            NextHop::lookup(*lane.remote.ip(), self.tun, netlink).filter(NextHop::is_remote).or(outside);
+        let hop = self.outside.next_hop(*drawn.lane.remote.ip(), netlink);
         hop.map_or(Zeroizing::new([0; LANE]), |hop| lane_value(flow, drawn, &hop))
     }
 }

@@ -15,7 +15,7 @@ use mt6d::{Action, Rewrite, Traffic};
 use tracing::{debug, warn};
 
 use super::classic::kernel::{difference, key, put, write_next_hop};
-use super::next_hop::NextHop;
+use super::next_hop::{NextHop, Outside};
 use super::programs_beside::{attach, link_header};
 use programs::pair::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
 use programs::rewrite as program;
@@ -34,16 +34,14 @@ type Inner = (Ipv6Addr, Ipv6Addr);
 pub(super) struct Rewriter {
     tables: Tables<Map>,
     _attachments: [Attachment; 2],
-    /// The device that routes into the tunnel lead to.
-    tun: u32,
-    external: Link,
+    outside: Outside,
     /// What is received, by source and destination.
     incoming: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
     /// What is sent.
     sent: HashMap<Inner, Sent>,
     pairs: HashMap<Inner, Counted>,
     free: Vec<u32>,
-    /// How packets leave for addresses that were looked up lately.
+    /// How packets get to hosts of ours that were looked up lately.
     next_hops: HashMap<Ipv6Addr, Option<NextHop>>,
 }
 
@@ -85,8 +83,7 @@ impl Rewriter {
         Ok(Rewriter {
             tables,
             _attachments: attachments,
-            tun,
-            external: external.clone(),
+            outside: Outside { tun, external: external.clone() },
             incoming: HashMap::new(),
             sent: HashMap::new(),
             pairs: HashMap::new(),
@@ -102,7 +99,7 @@ impl Rewriter {
 
     /// The external interface is like this now.
     pub(super) fn set_external(&mut self, link: &Link) {
-        self.external = link.clone();
+        self.outside.external = link.clone();
     }
 
     /// Does what the protocol asks for.
@@ -164,10 +161,7 @@ impl Rewriter {
     /// Tells the program where a pair's packets go, unless it knows. Without a route they are the tunnel's.
     fn send(&mut self, inner: Inner, Sent { outer, value: before }: Sent, netlink: &mut Netlink) {
         let number = self.pairs.get(&inner).map_or(UNCOUNTED, |counted| counted.number);
-        // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
-        let (interface, mtu) = (self.external.index, self.external.mtu);
-        let outside = self.external.running.then_some(NextHop { interface, neighbor: None, mtu });
-        let hop = self.next_hop(outer.1, netlink).filter(NextHop::is_remote).or(outside);
+        let hop = self.outside.next_hop(outer.1, netlink);
         let value = hop.map(|hop| outgoing_value(inner, outer, number, &hop));
         self.sent.insert(inner, Sent { outer, value });
         let key = key(inner.0, inner.1);
@@ -210,20 +204,12 @@ impl Rewriter {
         crossed.collect()
     }
 
-    /// The next hop to a host of ours: the stack, if they may not go there at once.
+    /// The next hop to a host of ours, looked up once: the stack, if they may not go there at once.
     fn next_hop_inside(&mut self, host: Ipv6Addr, netlink: &mut Netlink) -> NextHop {
+        let Outside { tun, external, .. } = &self.outside;
+        let hop = *self.next_hops.entry(host).or_insert_with(|| NextHop::lookup(host, *tun, netlink));
         // What came by a wider link may be too big: then it is the stack's to tell the sender.
-        self.next_hop(host, netlink).filter(|hop| hop.mtu >= self.external.mtu).unwrap_or(NextHop::LOCAL)
-    }
-
-    /// The next hop for an address, looked up once. None: the stack is to say what becomes of them.
-    fn next_hop(&mut self, address: Ipv6Addr, netlink: &mut Netlink) -> Option<NextHop> {
-        if let Some(hop) = self.next_hops.get(&address) {
-            return *hop;
-        }
-        let hop = NextHop::lookup(address, self.tun, netlink);
-        self.next_hops.insert(address, hop);
-        hop
+        hop.filter(|hop| hop.mtu >= external.mtu).unwrap_or(NextHop::LOCAL)
     }
 }
 

@@ -7,7 +7,7 @@ use lab::observer::packets_containing;
 use lab::patience::wait_until;
 use lab::process::Process;
 use lab::scale::scaled;
-use lab::{Lab, Node, Site, Topology};
+use lab::{Builder, Lab, Node, Site, Topology};
 
 use super::scene;
 
@@ -17,10 +17,29 @@ const FLOW: &str = include_str!("mask.py");
 const MARKER: &[u8] = b"\x04\0\0\0whatever is masked";
 const PORTS: [u16; 2] = [51_820, 51_821];
 
+/// Says of each packet that passes that it is too big for the next link, once for each lane.
+const TOO_BIG: &str = "
+import socket, struct
+seen = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(0x86dd))
+seen.bind(('a', 0))
+errors = socket.socket(socket.AF_INET6, socket.SOCK_RAW, socket.IPPROTO_ICMPV6)
+lanes = set()
+while True:
+    packet = seen.recv(2048)[14:]
+    if packet[6] != socket.IPPROTO_UDP or packet[8:44] in lanes:
+        continue
+    lanes.add(packet[8:44])
+    too_big = struct.pack('!BBHI', 2, 0, 0, 1280) + packet[:1200]
+    errors.sendto(too_big, (socket.inet_ntop(socket.AF_INET6, packet[8:24]), 0))
+";
+
 /// A lab in which both gateways say which flow they mask.
 fn up(topology: Topology, arguments: [&[&str]; 2]) -> Option<Lab> {
-    let builder = scene::lab()?.topology(topology).rotation("1s").lanes(3).whole_packets(true);
-    let mut lab = builder.build().expect("a lab");
+    Some(build(scene::lab()?.topology(topology).rotation("1s"), arguments))
+}
+
+fn build(builder: Builder, arguments: [&[&str]; 2]) -> Lab {
+    let mut lab = builder.lanes(3).whole_packets(true).build().expect("a lab");
     for (site, arguments) in [Site::A, Site::B].into_iter().zip(arguments) {
         let gateway = lab.gateway(site);
         let (peer, port) = (["site-b", "site-a"][site as usize], PORTS[site as usize]);
@@ -29,7 +48,7 @@ fn up(topology: Topology, arguments: [&[&str]; 2]) -> Option<Lab> {
         gateway.set_arguments(arguments);
     }
     lab.start().expect("a tunnel");
-    Some(lab)
+    lab
 }
 
 /// The inner ends, as a gateway has them.
@@ -160,4 +179,31 @@ fn nothing_leaves_in_clear_when_a_gateway_is_gone_and_a_restart_brings_it_back()
     let said = send(&lab, ends, 1_000);
     assert!(said.contains("1000 sent, 1000 came back, 0 wrong"), "{said}");
     assert_hidden(&recording.finish().expect("packets"), ends);
+}
+
+#[test]
+fn an_error_about_a_lane_changes_nothing_of_it() {
+    let Some(builder) = scene::lab() else { return };
+    let lab = build(builder.rotation("10s"), [&[]; 2]);
+    let ends = ends(&lab);
+    let _answer = answer(&lab, ends);
+    wait_masked(&lab, ends);
+    let _errors = lab.spawn(Node::Router, ["python3", "-c", TOO_BIG], "errors").expect("errors");
+    for site in [Site::A, Site::B] {
+        wait_until("the kernel believes the errors", || {
+            send(&lab, ends, 50);
+            scene::run(&lab, site.gateway(), &["ip", "-6", "route", "show", "cache"]).contains("mtu 1280")
+        });
+    }
+    // How packets leave is looked at each second.
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    let before = [Site::A, Site::B].map(|site| masked(&lab, site));
+    let count = 3_000;
+    let said = send(&lab, ends, count);
+    assert!(said.contains(&format!("{count} sent, {count} came back, 0 wrong")), "{said}");
+    std::thread::sleep(std::time::Duration::from_millis(1_500));
+    for (site, before) in [Site::A, Site::B].into_iter().zip(before) {
+        let crossed = masked(&lab, site) - before;
+        assert!(crossed * 100 >= u64::from(count) * 99, "{crossed} of {count}");
+    }
 }
