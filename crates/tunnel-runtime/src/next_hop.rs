@@ -1,5 +1,8 @@
 //! The next hop for an address, as the kernel would route it: for the programs that send packets by themselves.
 
+#[cfg(test)]
+mod tests;
+
 use std::net::{IpAddr, Ipv6Addr};
 
 use linux::netlink::{self, Link, Netlink};
@@ -63,15 +66,22 @@ pub(super) struct Outside {
     /// The TUN device that routes into the tunnel lead to.
     pub(super) tun: u32,
     pub(super) external: Link,
+    /// Whether everything leaves by the external interface, whatever routes say, as sockets do that are bound to it.
+    pub(super) bound: bool,
 }
 
 impl Outside {
-    /// The next hop for an address. None: there is no way.
+    /// The next hop for packets from an address of this host. None: there is no way.
     ///
     /// The largest packet is that of the interface, as for the daemon's own datagrams: a smaller MTU of a route may be what
     /// somebody has said in an ICMPv6 error, and which packets are larger than the path is told by routes into the tunnel.
-    pub(super) fn next_hop(&self, destination: Ipv6Addr, netlink: &mut Netlink) -> Option<NextHop> {
-        let route = netlink.route_to(destination.into()).ok().flatten();
+    pub(super) fn next_hop(
+        &self,
+        source: Ipv6Addr,
+        destination: Ipv6Addr,
+        netlink: &mut Netlink,
+    ) -> Option<NextHop> {
+        let route = self.route(source.into(), destination.into(), netlink);
         let route = route.map(|route| netlink::NextHop { mtu: None, ..route });
         let hop = route.and_then(|route| NextHop::by(&route, destination, self.tun, netlink));
         // Where all is routed into the tunnel, what is outside leaves by the external interface all the same.
@@ -79,5 +89,22 @@ impl Outside {
             let Link { index: interface, mtu, running, .. } = self.external;
             running.then_some(NextHop { interface, neighbor: None, mtu })
         })
+    }
+
+    fn route(
+        &self,
+        source: IpAddr,
+        destination: IpAddr,
+        netlink: &mut Netlink,
+    ) -> Option<netlink::NextHop> {
+        if !self.bound {
+            return netlink.route_from(source, destination).ok()?;
+        }
+        // Asked with a source, the kernel names a route by another interface where rules lead to that first; a socket that is
+        // bound passes it over, and so does the kernel when it is asked without.
+        let index = self.external.index;
+        let is_meant = |route: &netlink::NextHop| route.index == index;
+        let route = netlink.route_by(index, source, destination).ok()?.filter(is_meant);
+        route.or_else(|| netlink.route_through(index, destination).ok()?.filter(is_meant))
     }
 }

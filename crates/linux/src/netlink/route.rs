@@ -199,12 +199,17 @@ impl Netlink {
         self.next_hop(destination, &[])
     }
 
+    /// The same with a packet from this address of this host.
+    pub fn route_from(&mut self, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
+        self.next_hop(destination, &[RouteAttribute::Source(source.into())])
+    }
+
     /// The same with a packet of a socket that is bound to the interface of this index.
     pub fn route_through(&mut self, index: u32, destination: IpAddr) -> Result<Option<NextHop>> {
         self.next_hop(destination, &[RouteAttribute::Oif(index)])
     }
 
-    /// The same with a packet from this address of this host that leaves by the interface of this index.
+    /// The same with both.
     pub fn route_by(&mut self, index: u32, source: IpAddr, destination: IpAddr) -> Result<Option<NextHop>> {
         self.next_hop(destination, &[RouteAttribute::Source(source.into()), RouteAttribute::Oif(index)])
     }

@@ -7,6 +7,7 @@ use tracing::warn;
 
 use super::Kernel;
 use crate::mask::Masker;
+use crate::next_hop::Outside;
 use crate::rewrite::Rewriter;
 
 impl Kernel {
@@ -24,7 +25,7 @@ impl Kernel {
             Err("left out for a test".to_owned())
         } else {
             let tcx = !without(Feature::Tcx);
-            Rewriter::open(peers, self.tun_index, &self.link, tcx, &mut self.journal)
+            Rewriter::open(peers, self.outside(), tcx, &mut self.journal)
                 .map_err(|error| error.to_string())
         };
         match opened {
@@ -42,14 +43,22 @@ impl Kernel {
             Err("left out for a test".to_owned())
         } else {
             let tcx = !without(Feature::Tcx);
-            Masker::open(self.tun_index, &self.link, tcx, &mut self.journal)
-                .map_err(|error| error.to_string())
+            Masker::open(self.outside(), tcx, &mut self.journal).map_err(|error| error.to_string())
         };
         match opened {
             Ok(masker) => self.masker = Some(masker),
             Err(error) => warn!("packets cannot be masked here, [[wrap]] is carried in the tunnel: {error}"),
         }
         self.masker.is_some()
+    }
+
+    /// How packets leave outside, as from the sockets of endpoints.
+    fn outside(&self) -> Outside {
+        Outside {
+            tun: self.tun_index,
+            external: self.link.clone(),
+            bound: self.sockets.interface.is_some(),
+        }
     }
 
     /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of

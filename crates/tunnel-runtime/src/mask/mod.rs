@@ -72,19 +72,20 @@ impl Masker {
     ///
     /// # Errors
     /// Why this kernel cannot do it.
-    pub(super) fn open(tun: u32, external: &Link, tcx: bool, journal: &mut Journal) -> Result<Self, Error> {
+    pub(super) fn open(outside: Outside, tcx: bool, journal: &mut Journal) -> Result<Self, Error> {
         if cfg!(target_endian = "big") {
             return Err(Error::Limit("masking needs a processor that is little-endian".to_owned()));
         }
         let tables = Tables::create(FLOWS, LANES, Map::of)?;
         tables.chance.set(&0u32.to_ne_bytes(), &machine::seed()?)?;
+        let Outside { tun, ref external, .. } = outside;
         let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
         let incoming = program::incoming(&tables, link, tun);
         let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
         Ok(Masker {
             tables,
             _attachments: attachments,
-            outside: Outside { tun, external: external.clone() },
+            outside,
             incoming: HashSet::new(),
             flows: HashMap::new(),
             free_flows: (0..FLOWS).collect(),
@@ -269,7 +270,7 @@ impl Masker {
 
     /// What the program needs to send by a lane. Without a route packets are the daemon's.
     fn lane_value(&self, flow: &Flow, drawn: &DrawnLane, netlink: &mut Netlink) -> Zeroizing<[u8; LANE]> {
-        let hop = self.outside.next_hop(*drawn.lane.remote.ip(), netlink);
+        let hop = self.outside.next_hop(*drawn.lane.local.ip(), *drawn.lane.remote.ip(), netlink);
         hop.map_or(Zeroizing::new([0; LANE]), |hop| lane_value(flow, drawn, &hop))
     }
 }

@@ -70,20 +70,20 @@ impl Rewriter {
     /// Why this kernel cannot do it.
     pub(super) fn open(
         peers: usize,
-        tun: u32,
-        external: &Link,
+        outside: Outside,
         tcx: bool,
         journal: &mut Journal,
     ) -> linux::Result<Self> {
         let pairs = (peers * PAIRS.0).min(PAIRS.1) as u32;
         let tables = Tables::create(pairs, pairs * EPOCHS, Map::of)?;
+        let Outside { tun, ref external, .. } = outside;
         let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
         let incoming = program::incoming(&tables, link, tun);
         let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
         Ok(Rewriter {
             tables,
             _attachments: attachments,
-            outside: Outside { tun, external: external.clone() },
+            outside,
             incoming: HashMap::new(),
             sent: HashMap::new(),
             pairs: HashMap::new(),
@@ -161,7 +161,7 @@ impl Rewriter {
     /// Tells the program where a pair's packets go, unless it knows. Without a route they are the tunnel's.
     fn send(&mut self, inner: Inner, Sent { outer, value: before }: Sent, netlink: &mut Netlink) {
         let number = self.pairs.get(&inner).map_or(UNCOUNTED, |counted| counted.number);
-        let hop = self.outside.next_hop(outer.1, netlink);
+        let hop = self.outside.next_hop(outer.0, outer.1, netlink);
         let value = hop.map(|hop| outgoing_value(inner, outer, number, &hop));
         self.sent.insert(inner, Sent { outer, value });
         let key = key(inner.0, inner.1);
