@@ -15,7 +15,7 @@ use linux::event::{Interest, Poller};
 use linux::tun;
 use linux::udp::{EndpointSocket, MAX_RECEIVE, SendOutcome, SharedSocket};
 use mt6d::{Deliver, EndpointId, Node, Notice, Now, Outbox, Received};
-use tracing::debug;
+use tracing::{debug, warn};
 use wire::coalesce::{Coalescer, Offloads};
 use wire::virtio_net;
 
@@ -152,6 +152,16 @@ impl DataPath {
     /// The socket of all rendezvous endpoints, if there is one.
     pub(super) fn shared(&self) -> Option<&SharedSocket> {
         self.shared.as_ref().map(|shared| &shared.socket)
+    }
+
+    /// The interface that all sockets are bound to is another one now.
+    pub(super) fn keep_to(&self, interface: u32) {
+        let dedicated = self.sockets.iter().flatten().filter_map(|slot| match slot {
+            Slot::Open(_, socket) => Some(socket.keep_to(interface)),
+            Slot::Opening(_) | Slot::Shared(..) => None,
+        });
+        let shared = self.shared().map(|shared| shared.keep_to(interface));
+        dedicated.chain(shared).filter_map(Result::err).for_each(|error| warn!("{error}"));
     }
 
     /// How much was received and sent since this was last asked: so many bytes, or fewer in small datagrams.

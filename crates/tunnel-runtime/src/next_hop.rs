@@ -29,12 +29,7 @@ impl NextHop {
         Self::by(&route, address, device, netlink)
     }
 
-    fn by(
-        route: &netlink::NextHop,
-        address: Ipv6Addr,
-        device: u32,
-        netlink: &mut Netlink,
-    ) -> Option<Self> {
+    fn by(route: &netlink::NextHop, address: Ipv6Addr, device: u32, netlink: &mut Netlink) -> Option<Self> {
         if route.local {
             return Some(Self::LOCAL);
         }
@@ -91,12 +86,7 @@ impl Outside {
         })
     }
 
-    fn route(
-        &self,
-        source: IpAddr,
-        destination: IpAddr,
-        netlink: &mut Netlink,
-    ) -> Option<netlink::NextHop> {
+    fn route(&self, source: IpAddr, destination: IpAddr, netlink: &mut Netlink) -> Option<netlink::NextHop> {
         if !self.bound {
             return netlink.route_from(source, destination).ok()?;
         }

@@ -4,38 +4,75 @@
 use linux::bpf::Assembler;
 use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
 use linux::bpf::{Program, ProgramKind};
-use linux::netlink::Link;
+use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
+use tracing::warn;
+
+use super::next_hop::Outside;
 
 /// Bytes of an Ethernet header.
 const ETHERNET: u8 = 14;
 
-/// Bytes of the link header that packets have at an interface.
-pub(super) fn link_header(interface: &Link) -> u8 {
-    if interface.mac.is_some() { ETHERNET } else { 0 }
+/// Both programs, attached as long as this lives.
+pub(super) struct ProgramsBeside {
+    _outgoing: Attachment,
+    /// That for what comes in by an interface without link headers, and by one of Ethernet: which of them the external interface
+    /// is may change when it is made anew, and then nothing can be loaded any more.
+    incoming: [Program; 2],
+    /// None: the interface that it was attached to is gone, and the kernel refused it at the next.
+    entrance: Option<Attachment>,
+    tcx: bool,
 }
 
-/// Loads and attaches both, by links of the kind tcx if the kernel has them and they are wanted. Needs CAP_BPF.
-///
-/// # Errors
-/// Why this kernel cannot do it.
-pub(super) fn attach(
-    outgoing: &Assembler,
-    tun: u32,
-    incoming: &Assembler,
-    external: &Link,
-    tcx: bool,
-    journal: &mut Journal,
-) -> linux::Result<[Attachment; 2]> {
-    let load = |code| Program::load(ProgramKind::SchedCls, code);
-    let (outgoing, incoming) = (load(outgoing)?, load(incoming)?);
-    let (egress, ingress) = (Direction::Egress, Direction::Ingress);
-    if tcx {
-        return Ok([
-            attach_to_own_device(&outgoing, tun, egress)?,
-            journal.attach(&incoming, external.index, ingress)?,
-        ]);
+impl ProgramsBeside {
+    /// Loads and attaches both, by links of the kind tcx if the kernel has them and they are wanted. `incoming` makes that for
+    /// what comes in by an interface with a link header of so many bytes. Needs CAP_BPF.
+    ///
+    /// # Errors
+    /// Why this kernel cannot do it.
+    pub(super) fn attach(
+        outgoing: &Assembler,
+        incoming: impl Fn(u8) -> Assembler,
+        outside: &Outside,
+        tcx: bool,
+        journal: &mut Journal,
+    ) -> linux::Result<Self> {
+        let load = |code: &Assembler| Program::load(ProgramKind::SchedCls, code);
+        let outgoing = load(outgoing)?;
+        let incoming = [load(&incoming(0))?, load(&incoming(ETHERNET))?];
+        let (tun, egress) = (outside.tun, Direction::Egress);
+        let outgoing = match tcx {
+            true => attach_to_own_device(&outgoing, tun, egress)?,
+            false => Attachment::clsact(&outgoing, Filter::new(tun, egress))?,
+        };
+        let mut this = ProgramsBeside { _outgoing: outgoing, incoming, entrance: None, tcx };
+        this.enter(&outside.external, journal)?;
+        Ok(this)
     }
-    let filter = Filter::new(external.index, ingress);
-    Ok([Attachment::clsact(&outgoing, Filter::new(tun, egress))?, journal.attach_filter(&incoming, filter)?])
+
+    fn enter(&mut self, external: &Link, journal: &mut Journal) -> linux::Result<()> {
+        let program = &self.incoming[usize::from(external.mac.is_some())];
+        let (index, ingress) = (external.index, Direction::Ingress);
+        self.entrance = Some(match self.tcx {
+            true => journal.attach(program, index, ingress)?,
+            false => journal.attach_filter(program, Filter::new(index, ingress))?,
+        });
+        Ok(())
+    }
+
+    /// The external interface is like this now. Where it was made anew, attaches to it what was at the one before. Needs
+    /// CAP_NET_ADMIN alone.
+    pub(super) fn follow(&mut self, external: &Link, netlink: &mut Netlink, journal: &mut Journal) {
+        if self.entrance.as_ref().is_some_and(|entrance| entrance.is_at(external.index, Direction::Ingress)) {
+            return;
+        }
+        let left = self.entrance.take().map_or(Ok(()), |gone| journal.detach(netlink, gone));
+        if let Err(error) = left.and_then(|()| self.enter(external, journal)) {
+            warn!(
+                "packets that are masked, or whose addresses are replaced, are not heard at {}, which was made anew: {error}; \
+                 restart the tunnel if that stays so",
+                external.name
+            );
+        }
+    }
 }

@@ -194,6 +194,11 @@ impl EndpointSocket {
         self.remote
     }
 
+    /// Keeps it to another interface than the one that it was opened for. Needs CAP_NET_RAW.
+    pub fn keep_to(&self, interface: u32) -> Result<()> {
+        keep_to(self.fd.as_fd(), Some(interface))
+    }
+
     /// Whether the kernel may hand over several datagrams at once.
     #[must_use]
     pub fn receives_batches(&self) -> bool {

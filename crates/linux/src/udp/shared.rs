@@ -96,6 +96,12 @@ impl SharedSocket {
         &self.lookup_table
     }
 
+    /// Keeps it to another interface, as [`EndpointSocket::keep_to`].
+    pub fn keep_to(&self, interface: u32) -> Result<()> {
+        self.socket.keep_to(interface)?;
+        super::keep_to(self.raw.as_fd(), Some(interface))
+    }
+
     /// Receives as [`EndpointSocket::recv`], and tells which address and port the datagrams were sent to.
     pub fn recv(&self, buffer: &mut [u8]) -> Result<Option<(Received, SocketAddrV6)>> {
         let mut message = Message::new(buffer);

@@ -568,6 +568,7 @@ impl Daemon {
                     self.node.count_rewritten(inner, &traffic, now);
                 }
             }
+            KernelEvent::MadeAnew(index) => self.data.keep_to(index),
             KernelEvent::RulesRestored => self.rules_restored += 1,
             KernelEvent::Dark(dark) => self.dark = dark,
             KernelEvent::PrefixChanged(prefix) => self.moved(prefix, threads),

@@ -25,8 +25,7 @@ impl Kernel {
             Err("left out for a test".to_owned())
         } else {
             let tcx = !without(Feature::Tcx);
-            Rewriter::open(peers, self.outside(), tcx, &mut self.journal)
-                .map_err(|error| error.to_string())
+            Rewriter::open(peers, self.outside(), tcx, &mut self.journal).map_err(|error| error.to_string())
         };
         match opened {
             Ok(rewriter) => self.rewriter = Some(rewriter),
@@ -54,11 +53,7 @@ impl Kernel {
 
     /// How packets leave outside, as from the sockets of endpoints.
     fn outside(&self) -> Outside {
-        Outside {
-            tun: self.tun_index,
-            external: self.link.clone(),
-            bound: self.sockets.interface.is_some(),
-        }
+        Outside { tun: self.tun_index, external: self.link.clone(), bound: self.sockets.interface.is_some() }
     }
 
     /// Hears addresses that stand for hosts, and sends with them, or no longer. On a link they are prepared as those of

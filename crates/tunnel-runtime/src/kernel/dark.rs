@@ -98,9 +98,15 @@ impl Kernel {
         warn!(
             "the external interface is called {name} now: have [node] external say so before the next start"
         );
+        self.darken_again();
+    }
+
+    /// The external interface is not the one that the tables were made for.
+    pub(super) fn darken_again(&mut self) {
         let Some((prefix, on_link)) = self.state.hop else { return };
-        if let Err(error) = self.darken(prefix, on_link) {
-            warn!("{error}");
+        match self.darken(prefix, on_link) {
+            Ok(own) => self.on_link.iter_mut().for_each(|on_link| on_link.own.clone_from(&own)),
+            Err(error) => warn!("{error}"),
         }
     }
 

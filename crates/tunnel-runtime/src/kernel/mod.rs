@@ -19,6 +19,7 @@ use mt6d::config::{NOWHERE, PeerConfig};
 use mt6d::{Action, EndpointId, InnerMtu, Traffic};
 use tracing::{debug, info, warn};
 
+mod anew;
 mod beside;
 pub(crate) mod closed;
 mod dark;
@@ -91,6 +92,8 @@ pub(super) enum KernelEvent {
     LinkMtu(u16),
     /// Packets that crossed with other addresses, or with a mask.
     Rewritten(Vec<((Ipv6Addr, Ipv6Addr), Traffic)>),
+    /// The external interface was made anew, and has this index: sockets that were bound to the one before are to be bound to it.
+    MadeAnew(u32),
     /// The rules that keep the prefix dark were gone or others, and are there again.
     RulesRestored,
     /// Whether they are there, as far as is known: at the start they are.
@@ -514,6 +517,10 @@ impl Kernel {
                         if self.changed(monitor, report) {
                             put_back.get_or_insert(put_back_rested);
                         }
+                        if let Some(on_link) = &self.on_link {
+                            // Another one, where the external interface was made anew.
+                            let _ = poller.add(&on_link.responder, RESPONDER, Interest::Readable);
+                        }
                     }
                     DISCOVERY => {}
                     RULESET => {
@@ -712,15 +719,16 @@ impl Kernel {
 
     /// Follows what changed; true if the tunnel's interface may have lost something.
     fn changed(&mut self, monitor: &Monitor, report: &dyn Fn(KernelEvent)) -> bool {
-        let changes = monitor.read().unwrap_or_else(|error| {
+        let mut changes = monitor.read().unwrap_or_else(|error| {
             debug!("{error}");
             Vec::new()
         });
-        let index = self.link.index;
+        changes.extend(self.lost_among(&changes));
         let has_lost = changes.iter().any(|change| self.is_loss(change));
         for change in changes {
             match change {
-                Change::Link(link) if link.index == index => {
+                Change::LinkGone(index) if index == self.link.index => self.external_gone(),
+                Change::Link(link) if self.is_external(&link) => {
                     if link.up != self.link.up {
                         let reason = if link.up { "up" } else { "down" };
                         info!(event = "link", reason, interface = link.name, "{} is {reason}", link.name);
@@ -729,14 +737,17 @@ impl Kernel {
                         transparent.set_link_mtu(link.mtu);
                     }
                     if let Some(rewriter) = &mut self.rewriter {
-                        rewriter.set_external(&link);
+                        rewriter.set_external(&link, &mut self.netlink, &mut self.journal);
                     }
                     if let Some(masker) = &mut self.masker {
-                        masker.set_external(&link);
+                        masker.set_external(&link, &mut self.netlink, &mut self.journal);
                     }
                     let changed = link.running != self.link.running;
                     let renamed = link.name != self.link.name;
-                    self.link = link;
+                    let before = std::mem::replace(&mut self.link, link).index;
+                    if before != self.link.index {
+                        self.made_anew(before, report);
+                    }
                     if renamed {
                         self.renamed();
                     }

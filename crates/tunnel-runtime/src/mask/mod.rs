@@ -7,7 +7,6 @@ mod tests;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
-use linux::bpf::attach::Attachment;
 use linux::bpf::{Map, next_hop};
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
@@ -18,7 +17,7 @@ use zeroize::Zeroizing;
 
 use super::classic::kernel::{difference, put, words};
 use super::next_hop::{NextHop, Outside};
-use super::programs_beside::{attach, link_header};
+use super::programs_beside::ProgramsBeside;
 use crate::error::Error;
 use crate::machine;
 use programs::mask::{self as program, DRAWN, FLOW, INCOMING, LANE, Tables, at};
@@ -31,7 +30,7 @@ const LANES: u32 = 1 << 14;
 /// The programs, attached, and what they know.
 pub(super) struct Masker {
     tables: Tables<Map>,
-    _attachments: [Attachment; 2],
+    programs: ProgramsBeside,
     outside: Outside,
     /// Lanes by which masked packets come.
     incoming: HashSet<Flow>,
@@ -78,13 +77,12 @@ impl Masker {
         }
         let tables = Tables::create(FLOWS, LANES, Map::of)?;
         tables.chance.set(&0u32.to_ne_bytes(), &machine::seed()?)?;
-        let Outside { tun, ref external, .. } = outside;
-        let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
-        let incoming = program::incoming(&tables, link, tun);
-        let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
+        let incoming = |link| program::incoming(&tables, link, outside.tun);
+        let outgoing = program::outgoing(&tables, 0);
+        let programs = ProgramsBeside::attach(&outgoing, incoming, &outside, tcx, journal)?;
         Ok(Masker {
             tables,
-            _attachments: attachments,
+            programs,
             outside,
             incoming: HashSet::new(),
             flows: HashMap::new(),
@@ -104,7 +102,8 @@ impl Masker {
     }
 
     /// The external interface is like this now.
-    pub(super) fn set_external(&mut self, link: &Link) {
+    pub(super) fn set_external(&mut self, link: &Link, netlink: &mut Netlink, journal: &mut Journal) {
+        self.programs.follow(link, netlink, journal);
         self.outside.external = link.clone();
     }
 

@@ -8,7 +8,6 @@ use std::collections::HashMap;
 use std::net::Ipv6Addr;
 
 use linux::bpf::Map;
-use linux::bpf::attach::Attachment;
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
 use mt6d::{Action, Rewrite, Traffic};
@@ -16,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::classic::kernel::{difference, key, put, write_next_hop};
 use super::next_hop::{NextHop, Outside};
-use super::programs_beside::{attach, link_header};
+use super::programs_beside::ProgramsBeside;
 use programs::pair::{INCOMING, KEY, OUTGOING, SOURCE, Tables, at};
 use programs::rewrite as program;
 
@@ -33,7 +32,7 @@ type Inner = (Ipv6Addr, Ipv6Addr);
 /// The programs, attached, and what they know.
 pub(super) struct Rewriter {
     tables: Tables<Map>,
-    _attachments: [Attachment; 2],
+    programs: ProgramsBeside,
     outside: Outside,
     /// What is received, by source and destination.
     incoming: HashMap<[u8; KEY], (Rewrite, [u8; INCOMING])>,
@@ -76,13 +75,12 @@ impl Rewriter {
     ) -> linux::Result<Self> {
         let pairs = (peers * PAIRS.0).min(PAIRS.1) as u32;
         let tables = Tables::create(pairs, pairs * EPOCHS, Map::of)?;
-        let Outside { tun, ref external, .. } = outside;
-        let (outgoing, link) = (program::outgoing(&tables, 0), link_header(external));
-        let incoming = program::incoming(&tables, link, tun);
-        let attachments = attach(&outgoing, tun, &incoming, external, tcx, journal)?;
+        let incoming = |link| program::incoming(&tables, link, outside.tun);
+        let outgoing = program::outgoing(&tables, 0);
+        let programs = ProgramsBeside::attach(&outgoing, incoming, &outside, tcx, journal)?;
         Ok(Rewriter {
             tables,
-            _attachments: attachments,
+            programs,
             outside,
             incoming: HashMap::new(),
             sent: HashMap::new(),
@@ -98,7 +96,8 @@ impl Rewriter {
     }
 
     /// The external interface is like this now.
-    pub(super) fn set_external(&mut self, link: &Link) {
+    pub(super) fn set_external(&mut self, link: &Link, netlink: &mut Netlink, journal: &mut Journal) {
+        self.programs.follow(link, netlink, journal);
         self.outside.external = link.clone();
     }
 

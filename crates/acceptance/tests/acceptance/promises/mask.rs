@@ -35,7 +35,9 @@ while True:
 
 /// A lab in which both gateways say which flow they mask.
 fn up(topology: Topology, arguments: [&[&str]; 2]) -> Option<Lab> {
-    Some(build(scene::lab()?.topology(topology).rotation("1s"), arguments))
+    let mut lab = build(scene::lab()?.topology(topology).rotation("1s"), arguments);
+    lab.start().expect("a tunnel");
+    Some(lab)
 }
 
 fn build(builder: Builder, arguments: [&[&str]; 2]) -> Lab {
@@ -47,7 +49,6 @@ fn build(builder: Builder, arguments: [&[&str]; 2]) -> Lab {
         gateway.add_table(&wrap).expect("a configuration");
         gateway.set_arguments(arguments);
     }
-    lab.start().expect("a tunnel");
     lab
 }
 
@@ -184,7 +185,8 @@ fn nothing_leaves_in_clear_when_a_gateway_is_gone_and_a_restart_brings_it_back()
 #[test]
 fn an_error_about_a_lane_changes_nothing_of_it() {
     let Some(builder) = scene::lab() else { return };
-    let lab = build(builder.rotation("10s"), [&[]; 2]);
+    let mut lab = build(builder.rotation("10s"), [&[]; 2]);
+    lab.start().expect("a tunnel");
     let ends = ends(&lab);
     let _answer = answer(&lab, ends);
     wait_masked(&lab, ends);
@@ -205,5 +207,73 @@ fn an_error_about_a_lane_changes_nothing_of_it() {
     for (site, before) in [Site::A, Site::B].into_iter().zip(before) {
         let crossed = masked(&lab, site) - before;
         assert!(crossed * 100 >= u64::from(count) * 99, "{crossed} of {count}");
+    }
+}
+
+/// Makes a bridge of gateway A's external interface, over the wire, as a bridge's program would.
+fn make_external(lab: &Lab) {
+    let addresses = match lab.topology() {
+        Topology::Switched => {
+            "address add 2001:db8:f0::a/64 dev ex nodad\nroute add 2001:db8:a1::/64 dev ex\n\
+             route add 2001:db8:b1::/64 dev ex\nroute add default via 2001:db8:f0::1\n"
+        }
+        _ => "address add 2001:db8:fa::2/64 dev ex nodad\nroute add default via 2001:db8:fa::1\n",
+    };
+    let link = "link add ex type bridge mcast_snooping 0\nlink set wire master ex\nlink set ex up\n";
+    lab.namespace(Node::GatewayA).ip(&format!("{link}{addresses}")).expect("an external interface");
+}
+
+#[test]
+fn an_external_interface_that_is_made_anew_serves_again() {
+    // The last one leads the peer's hopping prefix into the tunnel: sockets are bound to the interface.
+    for (topology, arguments, is_bound) in [
+        (Topology::Routed, &[][..], false),
+        (Topology::Switched, &[], false),
+        (Topology::Routed, &["--test-without", "tcx"], false),
+        (Topology::Routed, &[], true),
+    ] {
+        let Some(builder) = scene::lab() else { return };
+        let mut lab = build(builder.topology(topology).rotation("1s"), [arguments, &[]]);
+        let file = lab.gateway_a().configuration().to_owned();
+        if is_bound {
+            let text = std::fs::read_to_string(&file).expect("a configuration");
+            let text = text.replace("allowed_ips = [", "allowed_ips = [\"2001:db8:b1::/64\", ");
+            std::fs::write(&file, text).expect("a configuration");
+        }
+        let gateway = lab.namespace(Node::GatewayA);
+        gateway.ip("link set ex down\nlink set ex name wire\nlink set wire up\n").expect("a wire");
+        make_external(&lab);
+        lab.start().expect("a tunnel");
+        let ends = ends(&lab);
+        let _answer = answer(&lab, ends);
+        wait_masked(&lab, ends);
+
+        gateway.ip("link del ex\n").expect("an interface that goes");
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        make_external(&lab);
+        let case = format!("{topology:?} {arguments:?} {is_bound}");
+        let passes = || {
+            let before = [Site::A, Site::B].map(|site| masked(&lab, site));
+            let said = send(&lab, ends, 20);
+            std::thread::sleep(std::time::Duration::from_millis(1_500));
+            let after = [Site::A, Site::B].map(|site| masked(&lab, site));
+            said.contains("20 came back") && (0..2).all(|site| after[site] >= before[site] + 20)
+        };
+        wait_until(&format!("masked packets pass again, {case}"), passes);
+        let said = send(&lab, ends, 500);
+        assert!(said.contains("500 sent, 500 came back, 0 wrong"), "{case}: {said}");
+        if !arguments.is_empty() {
+            let filters = |lab: &Lab| {
+                let words = ["tc", "filter", "show", "dev", "ex", "ingress"];
+                scene::run(lab, Node::GatewayA, &words).matches("bpf chain 0 handle").count()
+            };
+            lab.gateway_a().kill();
+            assert_eq!(filters(&lab), 1, "the kernel keeps it");
+            lab.gateway_a().start().expect("a gateway");
+            wait_masked(&lab, ends);
+            assert_eq!(filters(&lab), 1);
+            assert!(lab.gateway_a().stop());
+            assert_eq!(filters(&lab), 0);
+        }
     }
 }
