@@ -18,7 +18,7 @@ use super::decided::OwnMaps;
 use super::error::AttachError;
 use super::statistics::Statistics;
 use super::thread_host::Common;
-use super::worker::{Answer, Command, DeferredSender, Worker};
+use super::worker::{Answer, Command, DeferredSender, Texts, Worker};
 use config::attachment::{Attachment, Hook};
 use config::folder::Folder;
 
@@ -134,12 +134,20 @@ impl Group {
         self.ask(|answer| Command::Remove { id, answer }).is_ok()
     }
 
-    /// Puts another text in the place of a script's: in all threads between two packets, or in none.
-    pub(super) fn replace(&self, path: &str, source: &str) -> Result<(), AttachError> {
-        let prepared =
-            self.ask(|answer| Command::Prepare { path: path.to_owned(), source: source.to_owned(), answer });
-        self.tell(|| if prepared.is_ok() { Command::Commit } else { Command::Abort });
-        prepared
+    /// Whether other texts of its scripts could be [prepared](Self::prepare). That changes nothing.
+    pub(super) fn check(&self, texts: &Texts) -> Result<(), AttachError> {
+        // What one thread has, all have.
+        Self::ask_of(&self.threads[..1], |answer| Command::Check { texts: Arc::clone(texts), answer })
+    }
+
+    /// Makes other texts of its scripts ready in all threads. To be [settled](Self::settle), whatever comes of it.
+    pub(super) fn prepare(&self, texts: &Texts) -> Result<(), AttachError> {
+        self.ask(|answer| Command::Prepare { texts: Arc::clone(texts), answer })
+    }
+
+    /// Puts what was prepared in the place of what there is, in each thread between two packets; or forgets it.
+    pub(super) fn settle(&self, commit: bool) {
+        self.tell(|| if commit { Command::Commit } else { Command::Abort });
     }
 
     fn tell(&self, command: impl Fn() -> Command) {
@@ -150,12 +158,16 @@ impl Group {
 
     /// Tells all threads something, and waits for their answers.
     fn ask(&self, command: impl Fn(Answer) -> Command) -> Result<(), AttachError> {
+        Self::ask_of(&self.threads, command)
+    }
+
+    fn ask_of(threads: &[Thread], command: impl Fn(Answer) -> Command) -> Result<(), AttachError> {
         let (answer, answers) = channel();
-        for thread in &self.threads {
+        for thread in threads {
             thread.tell(command(answer.clone()));
         }
         drop(answer);
-        for _ in &self.threads {
+        for _ in threads {
             match answers.recv_timeout(PATIENCE) {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => return Err(AttachError::Script(error)),

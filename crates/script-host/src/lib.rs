@@ -6,16 +6,19 @@
 //!
 //! Invariants:
 //! - A script's queues are listened on before a rule gives packets to them, and until none does any more.
-//! - All rules are in one table of ours. What an earlier host has left goes at the start, and all of it at the end.
+//! - All rules are in one table of ours. What an earlier host has left goes at the start, in the step in which packets of
+//!   scripts that are about to be loaded begin to be [held]; and all of it goes at the end.
 //! - A script is loaded, or replaced, in all of its threads or in none.
 
 mod attach_journal;
 pub mod attach_point;
 mod captures;
+mod changes;
 mod decided;
 mod error;
 mod follow;
 mod group;
+mod held;
 mod in_kernel;
 mod interface;
 mod keeping;
@@ -31,6 +34,7 @@ mod order;
 mod persistent;
 pub mod protocol;
 mod redirect;
+mod repair;
 mod rules;
 mod runs;
 mod slots;
@@ -44,7 +48,7 @@ mod tier;
 mod traces;
 mod worker;
 
-use std::io::{self, Read as _};
+use std::io::{self, BufRead as _, Read as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver};
@@ -52,7 +56,6 @@ use std::time::{Duration, Instant};
 
 use ::script::compile::logging;
 use ::script::vlan::behind_link;
-use ::script::vm::traced::with_twins;
 use caps::Capability;
 use linux::bpf::{Map, Ring};
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
@@ -68,14 +71,15 @@ use self::attach_point::MARK;
 use self::captures::Captures;
 pub use self::error::Error;
 use self::error::RequestError;
-use self::group::{Group, Key, link_is_enough};
-use self::in_kernel::Prepared;
+use self::group::{Group, Key};
+use self::held::Holds;
 use self::kernel::Maps;
 use self::links::Links;
 use self::log::Log;
 use self::persistent::Persistent;
 pub use self::protocol::{Request, ask};
 use self::protocol::{Scripts, Source, Status};
+use self::repair::Repair;
 use self::runs::Runs;
 use self::slots::Slots;
 use self::thread_host::Common;
@@ -101,7 +105,7 @@ const MOST_RECORDS: usize = 10_000;
 pub struct Life {
     /// When its last script is unloaded.
     pub background: bool,
-    /// When standard input ends.
+    /// When standard input ends, whose first line is a list of the scripts that are about to be loaded, as JSON.
     pub with_parent: bool,
 }
 
@@ -110,6 +114,8 @@ struct Script {
     id: u32,
     attachment: Attachment,
     key: Key,
+    /// As it was loaded: its file may have become another since.
+    text: String,
     runs: Runs,
 }
 
@@ -121,9 +127,6 @@ impl Script {
         Some((self.id, in_kernel.capture(program, name)?, in_kernel.has_link()))
     }
 }
-
-/// A script's other program, and the maps that are its own, if it hands over.
-type InKernelAnew = (u32, Prepared, Option<Maps>);
 
 /// The maps that scripts in the kernel share, by their states.
 type SharedMaps = Vec<(Key, Maps)>;
@@ -145,6 +148,8 @@ struct Host {
     last_program: u32,
     scripts: Vec<Script>,
     last_id: u32,
+    /// Scripts that are to run, and do not yet.
+    holds: Holds,
     /// Tables that outlive the host.
     persistent: Persistent,
     traces: traces::Numbers,
@@ -182,12 +187,26 @@ pub fn serve(socket: &Path, life: Life, without: Vec<Feature>) -> Result<(), Err
     let _lock = control::lock_beside(&control::socket_of_scripts()?, ENDING)?.ok_or(Error::Another)?;
     process::raise_open_files()?;
     let sender = Arc::new(Sender::open(MARK)?);
-    rules::begin()?;
+    let holds = Holds::new(if life.with_parent { announced()? } else { Vec::new() });
+    rules::begin(holds.chains())?;
     let result =
-        AttachJournal::open(without).and_then(|journal| run(socket, life, &signals, sender, journal));
+        AttachJournal::open(without).and_then(|journal| run(socket, life, &signals, sender, journal, holds));
+    if result.is_err() && life.with_parent {
+        // As if it had been killed: no packet passes that must not, until the next one is there.
+        return result;
+    }
     // The first error is the one to tell.
     let ended = rules::end().map_err(Error::from);
     result.and(ended)
+}
+
+/// The scripts that a parent is about to have loaded. None, if it has ended meanwhile.
+fn announced() -> Result<Vec<Attachment>, Error> {
+    let mut line = String::new();
+    match io::stdin().lock().read_line(&mut line)? {
+        0 => Ok(Vec::new()),
+        _ => serde_json::from_str(&line).map_err(|error| Error::Socket(error.into())),
+    }
 }
 
 fn run(
@@ -196,6 +215,7 @@ fn run(
     signals: &Signals,
     sender: Arc<Sender>,
     attach_journal: AttachJournal,
+    holds: Holds,
 ) -> Result<(), Error> {
     let (messenger, messages) = mpsc::channel();
     let waker = Waker::new()?;
@@ -230,6 +250,7 @@ fn run(
         last_program: 0,
         scripts: Vec::new(),
         last_id: 0,
+        holds,
         persistent: Persistent::beside(server.path()),
         traces: traces::Numbers::default(),
     };
@@ -252,7 +273,9 @@ impl Host {
         poller.add(signals, 1, Interest::Readable)?;
         let monitor = Monitor::open()?;
         poller.add(&monitor, 3, Interest::Readable)?;
-        let mut events = Events::with_capacity(4);
+        let mut repair = Repair::new()?;
+        poller.add(repair.monitor(), 4, Interest::Readable)?;
+        let mut events = Events::with_capacity(5);
         let mut listens = false;
         loop {
             if let Some(ring) = self.ring.as_ref().filter(|_| !listens) {
@@ -261,7 +284,7 @@ impl Host {
             }
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             let traced = self.look_at_traces();
-            poller.wait(&mut events, [due, traced].into_iter().flatten().min())?;
+            poller.wait(&mut events, [due, traced, repair.wait()].into_iter().flatten().min())?;
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             if due.is_some_and(|due| due.is_zero()) {
                 self.save();
@@ -270,6 +293,12 @@ impl Host {
             self.end_traces();
             if events.iter().any(|event| event.token == 3) && !monitor.read()?.is_empty() {
                 self.links_changed();
+            }
+            if repair.is_due()?
+                && let Err(error) = self.restore_rules()
+            {
+                warn!(event = "rules_lost", "rules have disappeared and cannot be restored: {error}");
+                repair.again();
             }
             if matches!(signals.read()?, Some(Signal::Stop)) {
                 return Ok(());
@@ -281,7 +310,7 @@ impl Host {
                     Message::Request(call) => {
                         let changes = matches!(call.request, Request::Load { .. } | Request::Unload { .. });
                         let answer = self.answer(&call.request);
-                        if changes || matches!(call.request, Request::Reload { .. }) {
+                        if changes || matches!(call.request, Request::Reload { .. } | Request::Have { .. }) {
                             self.keep();
                         }
                         call.answer(answer.map_or_else(|error| Reply::Error(error.to_string()), Reply::Ok));
@@ -318,7 +347,16 @@ impl Host {
 
     fn answer(&mut self, request: &Request) -> Result<Value, RequestError> {
         match request {
-            Request::Load { script } => self.load(script).map(|id| json!({ "id": id })),
+            Request::Load { script } => match self.load(script) {
+                Ok(id) => {
+                    self.holds.let_go(script);
+                    Ok(json!({ "id": id }))
+                }
+                Err(error) => {
+                    self.holds.keep(script, &error.to_string());
+                    Err(error)
+                }
+            },
             Request::Unload { target } => {
                 let ids = self.named(target)?;
                 ids.iter().try_for_each(|id| self.unload(*id))?;
@@ -329,9 +367,15 @@ impl Host {
                 self.reload(&ids)?;
                 Ok(json!(ids))
             }
+            Request::Have { scripts, instead_of } => {
+                self.have(scripts, instead_of)?;
+                self.holds.let_all_go();
+                Ok(Value::Null)
+            }
             Request::List => document(&Scripts {
                 scripts: self.scripts.iter().map(|script| self.status(script)).collect(),
                 metrics: self.exported()?,
+                held: self.holds.list(),
             }),
             Request::Source { id } => {
                 let file = &self.script(*id)?.attachment.file;
@@ -366,49 +410,6 @@ impl Host {
         Ok(ids)
     }
 
-    fn load(&mut self, attachment: &Attachment) -> Result<u32, RequestError> {
-        attachment.check()?;
-        let source = read(&attachment.file)?;
-        let key = attachment.state.map_or_else(|| Key::File(attachment.file.clone()), Key::Number);
-        // The file may have changed since it was loaded for another hook: both get what it is now.
-        let others = self
-            .scripts
-            .iter()
-            .filter(|script| script.key == key && script.attachment.file == attachment.file);
-        let others: Vec<u32> = others.map(|script| script.id).collect();
-        if !others.is_empty() {
-            self.reload(&others)?;
-        }
-        let id = self.last_id + 1;
-        let script = text(attachment, source);
-        let loaded = self.attach(id, attachment, &script, &key);
-        if loaded.is_err() {
-            self.end_unused();
-        }
-        let runs = loaded?;
-        info!(
-            event = "script_loaded",
-            script = id,
-            "{}: loaded as script {id} at {}",
-            attachment.file.display(),
-            attachment.hook.name()
-        );
-        if let Some(other) = self.first_nevertheless(attachment, &runs) {
-            let what = format!(
-                "script {other} comes before this one, though it was loaded before: it runs in another tier \
-                 (load both with the same --tier)"
-            );
-            warn!("script {id}: {what}");
-            self.common.log.add(id, &what);
-        }
-        self.last_id = id;
-        self.scripts.push(Script { id, attachment: attachment.clone(), key: key.clone(), runs });
-        self.point_mirrors();
-        self.restored(&key);
-        self.compare_exported(id);
-        Ok(id)
-    }
-
     /// Takes what scripts in the kernel have logged.
     fn read_log(&mut self) {
         let Some(ring) = &mut self.ring else { return };
@@ -429,113 +430,6 @@ impl Host {
                 self.common.log.add_logged(id, &logged);
             }
         });
-    }
-
-    fn unload(&mut self, id: u32) -> Result<(), RequestError> {
-        self.script(id)?;
-        let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(()) };
-        let Script { attachment, key, runs, .. } = self.scripts.remove(at);
-        let (detached, threads) = match runs {
-            Runs::User(threads) => (Ok(()), Some(threads)),
-            Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.attach_journal), None),
-            Runs::Both(in_kernel, threads) => {
-                let detached = in_kernel.detach(&mut self.attach_journal);
-                // What it has handed over finds its queue.
-                std::thread::sleep(SETTLE);
-                (detached, Some(threads))
-            }
-        };
-        if let Some(threads) = threads
-            && let Err(error) = self.leave_queues(id, &key, &threads)
-        {
-            self.scripts.insert(at, Script { id, attachment, key, runs: Runs::User(threads) });
-            return Err(error.into());
-        }
-        self.end_unused();
-        self.forget(&key);
-        self.traces.forget(id);
-        info!(event = "script_unloaded", script = id, "{}: script {id} unloaded", attachment.file.display());
-        Ok(detached?)
-    }
-
-    /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
-    fn reload(&mut self, ids: &[u32]) -> Result<(), RequestError> {
-        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
-            if script.runs.user().is_some() {
-                let enough = link_is_enough(&script.attachment, &read(&script.attachment.file)?);
-                enough.map_err(RequestError::NotReplaced)?;
-            }
-        }
-        let (prepared, maps) = self.prepare_in_kernel(ids)?;
-        let mut done: Vec<(&Key, &Path)> = Vec::new();
-        for script in self.scripts.iter().filter(|script| ids.contains(&script.id)) {
-            let file = script.attachment.file.as_path();
-            if done.contains(&(&script.key, file)) || script.runs.user().is_none() {
-                continue;
-            }
-            done.push((&script.key, file));
-            let source = read(file)?;
-            if let Some(group) = self.group(&script.key) {
-                let replaced = group.replace(&file.display().to_string(), &with_twins(&source));
-                replaced.map_err(RequestError::NotReplaced)?;
-                self.common.log.add(script.id, "loaded anew");
-            }
-        }
-        self.maps = maps;
-        for (id, prepared, own) in prepared {
-            let Some(script) = self.scripts.iter_mut().find(|script| script.id == id) else { continue };
-            if let (Some(threads), Some(own)) = (script.runs.user(), own) {
-                *threads.own.lock() = own;
-            }
-            let told = script.runs.kernel_mut().map(|in_kernel| in_kernel.replace(prepared)).transpose()?;
-            if script.runs.user().is_none() {
-                self.common.log.add(id, "loaded anew");
-            }
-            self.tell(id, &told.unwrap_or_default());
-        }
-        self.point_mirrors();
-        for script in &self.scripts {
-            let Some(threads) = script.runs.user() else { continue };
-            let queues = self.slots.queues(threads.slot);
-            if rules::restore(script.id, &script.attachment, &queues, threads.place, script.runs.mark())? {
-                warn!(
-                    event = "rules_restored",
-                    script = script.id,
-                    "the rules of script {} were gone: put back",
-                    script.id
-                );
-            }
-        }
-        Ok(())
-    }
-
-    /// Compiles the files of scripts in the kernel anew; the programs have yet to be put in their places, and so have the
-    /// maps that they want: those that scripts share, by their states, and those that are a script's own.
-    fn prepare_in_kernel(&mut self, ids: &[u32]) -> Result<(Vec<InKernelAnew>, SharedMaps), RequestError> {
-        let mut prepared = Vec::new();
-        let mut shared = self.maps.clone();
-        let mut logs = Vec::new();
-        // A host without CAP_BPF has none of these, and no ring.
-        let is_meant = |script: &&Script| ids.contains(&script.id) && script.runs.kernel().is_some();
-        for _ in 0..self.scripts.iter().filter(is_meant).count() {
-            logs.push(self.next_log()?);
-        }
-        for script in &self.scripts {
-            let Some(in_kernel) = script.runs.kernel() else { continue };
-            if !ids.contains(&script.id) {
-                continue;
-            }
-            let source = text(&script.attachment, read(&script.attachment.file)?);
-            let mut own = script.runs.user().map(|threads| threads.own.lock().clone());
-            let maps = match &mut own {
-                Some(own) => Some(own),
-                None => shared.iter_mut().find(|(key, _)| *key == script.key).map(|(_, maps)| maps),
-            };
-            let (Some(maps), Some(log)) = (maps, logs.pop()) else { continue };
-            let loaded = in_kernel.prepare(&script.attachment, &source, maps, &self.common.links, log);
-            prepared.push((script.id, loaded.map_err(RequestError::NotReplacedInKernel)?, own));
-        }
-        Ok((prepared, shared))
     }
 
     /// Says what has become of a script's tables.
@@ -582,17 +476,6 @@ impl Host {
             xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
             kernel: script.runs.kernel().and_then(|in_kernel| in_kernel.run_time().ok()),
         }
-    }
-}
-
-/// What a state is to load.
-fn text(attachment: &Attachment, source: String) -> ::script::vm::Script {
-    ::script::vm::Script {
-        path: attachment.file.display().to_string(),
-        source,
-        function: attachment.function.clone(),
-        state: 0,
-        failure: attachment.failure.verdict(),
     }
 }
 

@@ -37,6 +37,14 @@ pub enum Request {
         /// Likewise.
         target: String,
     },
+    /// Have these scripts, with the present texts of their files, in the place of others; or stay as it is. What somebody
+    /// else has loaded is left alone.
+    Have {
+        /// Their files are absolute paths.
+        scripts: Vec<Attachment>,
+        /// Those of before: what is not among `scripts` is unloaded.
+        instead_of: Vec<Attachment>,
+    },
     /// [`Scripts`].
     List,
     /// [`Source`].
@@ -113,6 +121,7 @@ impl Ask for Request {
             Request::Load { .. }
             | Request::Unload { .. }
             | Request::Reload { .. }
+            | Request::Have { .. }
             | Request::Trace { .. }
             | Request::Traced { .. }
             | Request::Table { .. } => Effect::Changes,
@@ -128,6 +137,9 @@ pub struct Scripts {
     /// What they have metrics export.
     #[serde(default)]
     pub metrics: Vec<Exported>,
+    /// Scripts of a configuration that are to run and do not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<Held>,
 }
 
 /// A script that is loaded. The field names are a contract.
@@ -168,6 +180,16 @@ pub struct Status {
     /// What the kernel has counted of its program while somebody has asked for that (`script list --measure`).
     #[serde(default)]
     pub kernel: Option<RunTime>,
+}
+
+/// A script of a configuration that does not run. With `fail_open` its packets pass; otherwise they are dropped.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// What the configuration says.
+    #[serde(flatten)]
+    pub attachment: Attachment,
+    /// Why it could not be loaded; none while it is.
+    pub why: Option<String>,
 }
 
 /// A script as its file has it now.

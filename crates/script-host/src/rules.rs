@@ -5,16 +5,16 @@ use std::ops::RangeInclusive;
 
 use linux::nft;
 use linux::queue::rule;
-use linux::ruleset::{Family, has_chain};
+use linux::ruleset::{Family, chains_of_rules, has_chain, has_table, names};
 use script::compile::PUNT_MASK;
 use script::matching::Rule;
 
-use crate::attach_point::{MARK, PUNT_MARK};
+use crate::attach_point::{MARK, PUNT_MARK, priority};
 use crate::order::Place;
 use config::attachment::Attachment;
 
 /// Whatever is in it is ours.
-const TABLE: &str = "sidestep-scripts";
+pub(super) const TABLE: &str = "sidestep-scripts";
 /// Queues of one script.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Queues {
@@ -24,9 +24,35 @@ pub(super) struct Queues {
     pub(super) other: RangeInclusive<u16>,
 }
 
-/// An empty table, in the place of what an earlier host has left.
-pub(super) fn begin() -> linux::Result<()> {
-    nft::apply(&format!("add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n"))
+/// A table without scripts, in the place of what an earlier host has left. Packets of these scripts, each of which is about
+/// to come, are dropped until they are [let go](let_go), if they must not pass without it.
+pub(super) fn begin<'a>(held: impl IntoIterator<Item = (usize, &'a Attachment)>) -> linux::Result<()> {
+    let chains: String =
+        held.into_iter().map(|(number, attachment)| hold_chain(number, attachment)).collect();
+    nft::apply(&format!(
+        "add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n{chains}"
+    ))
+}
+
+/// Drops packets of a script no more.
+pub(super) fn let_go(number: usize) -> linux::Result<()> {
+    match has_chain(Family::Inet, TABLE, &format!("held{number}"))? {
+        true => nft::apply(&format!("flush chain inet {TABLE} held{number}\n")),
+        false => Ok(()),
+    }
+}
+
+/// Drops packets of no script any more.
+pub(super) fn let_all_go() -> linux::Result<()> {
+    let chains = names(Family::Inet, TABLE)?.chains;
+    let held = chains.iter().filter(|chain| chain.starts_with("held"));
+    let gone = |chain| format!("flush chain inet {TABLE} {chain}\ndelete chain inet {TABLE} {chain}\n");
+    nft::apply(&held.map(gone).collect::<String>())
+}
+
+/// Whether there are rules, of a host that runs or of one that has left them.
+pub(super) fn are_there() -> linux::Result<bool> {
+    has_table(Family::Inet, TABLE)
 }
 
 /// Removes all.
@@ -44,7 +70,9 @@ pub(super) fn add(
     place: Place,
     mark: Option<u32>,
 ) -> linux::Result<()> {
-    let taken = nft::apply(&format!("add chain inet {TABLE} tcp{id}\nadd chain inet {TABLE} other{id}\n"))
+    // They may be there, without some of their rules.
+    let empty = |name| format!("add chain inet {TABLE} {name}{id}\nflush chain inet {TABLE} {name}{id}\n");
+    let taken = nft::apply(&["tcp", "other"].map(empty).concat())
         .and_then(|()| rule::send_to(TABLE, &format!("tcp{id}"), &queues.tcp, attachment.fail_open))
         .and_then(|()| rule::send_to(TABLE, &format!("other{id}"), &queues.other, attachment.fail_open))
         .and_then(|()| nft::apply(&hook_chain(id, attachment, place, mark)));
@@ -54,19 +82,46 @@ pub(super) fn add(
     })
 }
 
-/// Puts the rules of a script back, should somebody have flushed them; whether that was so.
+/// The rules that the table has, by their chains: somebody else may have removed some, or all.
+pub(super) struct There(Vec<String>);
+
+impl There {
+    pub(super) fn look() -> linux::Result<Self> {
+        chains_of_rules(Family::Inet, TABLE).map(Self)
+    }
+
+    fn has(&self, chain: &str, rules: usize) -> bool {
+        self.0.iter().filter(|name| *name == chain).count() == rules
+    }
+
+    /// Whether all rules of a script are there.
+    pub(super) fn has_all(&self, id: u32, mark: Option<u32>) -> bool {
+        let first = if mark.is_some() { 3 } else { 1 };
+        self.has(&format!("script{id}"), first + 2)
+            && ["tcp", "other"].iter().all(|name| self.has(&format!("{name}{id}"), 1))
+    }
+
+    /// Whether packets of a script that does not run are dropped, if they are to be.
+    pub(super) fn holds(&self, number: usize, attachment: &Attachment) -> bool {
+        attachment.fail_open || self.has(&format!("held{number}"), 2)
+    }
+}
+
+/// Puts the rules of a script back.
 pub(super) fn restore(
     id: u32,
     attachment: &Attachment,
     queues: &Queues,
     place: Place,
     mark: Option<u32>,
-) -> linux::Result<bool> {
-    if has_chain(Family::Inet, TABLE, &format!("script{id}"))? {
-        return Ok(false);
-    }
+) -> linux::Result<()> {
     nft::apply(&format!("add table inet {TABLE}\n"))?;
-    add(id, attachment, queues, place, mark).map(|()| true)
+    add(id, attachment, queues, place, mark)
+}
+
+/// Drops packets of a script that does not run once more.
+pub(super) fn hold(number: usize, attachment: &Attachment) -> linux::Result<()> {
+    nft::apply(&format!("add table inet {TABLE}\n{}", hold_chain(number, attachment)))
 }
 
 /// Gives a script no more packets. Those that wait for it go on: its chain is there until it is [removed](remove).
@@ -92,21 +147,40 @@ fn removal(id: u32, hook: &str) -> String {
     format!("{flush}{hook}delete chain inet {TABLE} tcp{id}\ndelete chain inet {TABLE} other{id}\n")
 }
 
-fn hook_chain(id: u32, attachment: &Attachment, place: Place, mark: Option<u32>) -> String {
+/// An empty chain at the hook of a script.
+fn base_chain(chain: &str, attachment: &Attachment, priority: i32) -> String {
     let hook = attachment.hook.netfilter();
-    let priority = place.priority();
+    format!(
+        "add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\nflush chain {chain}\n"
+    )
+}
+
+/// What lets packets pass that scripts have made, and what holds of a script's own packets, with a space behind it.
+fn own_packets(chain: &str, attachment: &Attachment) -> (String, String) {
+    let device = attachment.device().map_or_else(String::new, |name| {
+        let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
+        format!("{key} \"{name}\" ")
+    });
+    let rule = format!("{device}{}", words(&attachment.matching()));
+    (format!("add rule {chain} meta mark {MARK:#x} accept\n"), rule)
+}
+
+/// What drops packets of a script that does not run; nothing, where they may pass.
+fn hold_chain(number: usize, attachment: &Attachment) -> String {
+    if attachment.fail_open {
+        return String::new();
+    }
+    let chain = format!("inet {TABLE} held{number}");
+    let begin = base_chain(&chain, attachment, priority(attachment));
+    let (first, rule) = own_packets(&chain, attachment);
+    format!("{begin}{first}add rule {chain} {rule}drop\n")
+}
+
+fn hook_chain(id: u32, attachment: &Attachment, place: Place, mark: Option<u32>) -> String {
     let chain = format!("inet {TABLE} script{id}");
-    let begin =
-        format!("add chain {chain} {{ type filter hook {hook} priority {priority}; policy accept; }}\n");
+    let begin = base_chain(&chain, attachment, place.priority());
     let (first, rule) = match mark {
-        None => {
-            let device = attachment.device().map_or_else(String::new, |name| {
-                let key = if attachment.hook.is_outward() { "oifname" } else { "iifname" };
-                format!("{key} \"{name}\" ")
-            });
-            let rule = format!("{device}{}", words(&attachment.matching()));
-            (format!("add rule {chain} meta mark {MARK:#x} accept\n"), rule)
-        }
+        None => own_packets(&chain, attachment),
         // The program has looked at the rest, and the interface may be another by now: that of a VLAN, or a bridge. Nobody
         // behind this sees that packets were marked.
         Some(mark) => {
@@ -185,6 +259,20 @@ fn elements(ports: &[RangeInclusive<u16>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn packets_are_held_that_must_not_pass_without_their_script() {
+        let text = r#"{"file":"/a.lua","hook":"ingress","dev":"lan","match":"tcp dport 80","function":"f","state":null,
+            "tier":"kernel","priority":-10,"failure":"accept","fail_open":false}"#;
+        let attachment: Attachment = serde_json::from_str(text).expect("an attachment");
+        let chain = hold_chain(3, &attachment);
+        assert!(
+            chain.contains("held3 { type filter hook prerouting priority -10; policy accept; }"),
+            "{chain}"
+        );
+        assert!(chain.ends_with("held3 iifname \"lan\" meta l4proto 6 th dport { 80 } drop\n"), "{chain}");
+        assert_eq!(hold_chain(3, &Attachment { fail_open: true, ..attachment }), "");
+    }
 
     #[test]
     fn rules_are_told_in_words_of_nft() {

@@ -1,8 +1,10 @@
 //! The script host of a daemon: a process of its own, so that nothing a script does reaches this one.
 //!
 //! A thread looks after it: it loads what the configuration says, again after a reload, and starts the host anew should
-//! it end.
+//! it end. Then each script runs that can be loaded. The others are tried again; what becomes of their packets until then,
+//! and of all packets until there is a host, is as `fail_open` of each script says: the new host [holds](crate::held) them.
 
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -12,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use tracing::{error, info, warn};
 
-use crate::{Request, ask};
+use crate::{Request, rules};
 use config::Configured;
 use config::attachment::Attachment;
 use control::{Call, Reply};
@@ -21,6 +23,8 @@ use control::{Call, Reply};
 const START: Duration = Duration::from_secs(30);
 /// How often it is looked after.
 const LOOK: Duration = Duration::from_secs(1);
+/// How long until what could not be started, or loaded, is tried again: at most, and at first [`LOOK`].
+const LATEST: Duration = Duration::from_mins(1);
 /// How long another host may take to end.
 const ENDING: Duration = Duration::from_secs(3);
 
@@ -74,11 +78,24 @@ struct Update {
     asked: Option<Call>,
 }
 
-/// The process, with the scripts that it has and their numbers.
+/// The process.
 struct Host {
     child: Child,
     socket: PathBuf,
-    loaded: Vec<(Attachment, u64)>,
+}
+
+/// What the thread has.
+struct Supervisor {
+    socket: PathBuf,
+    wanted: Vec<Attachment>,
+    host: Option<Host>,
+    /// When it was started.
+    started: Instant,
+    /// Those that do not run since there is another host, and why.
+    missing: Vec<(Attachment, String)>,
+    /// When these are tried again, and how long it takes until then once more.
+    again: Instant,
+    pause: Duration,
 }
 
 impl Scripts {
@@ -88,47 +105,18 @@ impl Scripts {
     /// If the host does not start, or a script cannot be loaded; then there is no host.
     pub fn start(scripts: &[Configured]) -> Result<Self, Error> {
         let socket = control::socket_of_scripts().map_err(Error::Io)?;
-        let mut wanted = attachments(scripts);
-        let mut host = host_of(&wanted, &socket)?;
+        let wanted = attachments(scripts);
+        let host = host_of(&wanted, &socket)?;
+        let (now, pause) = (Instant::now(), LOOK);
+        let mut supervisor =
+            Supervisor { socket, wanted, host, started: now, missing: Vec::new(), again: now, pause };
         let (updates, asked) = channel::<Update>();
         let look_after = move || {
             loop {
                 match asked.recv_timeout(LOOK) {
                     Err(RecvTimeoutError::Disconnected) => return,
-                    Err(RecvTimeoutError::Timeout) => {
-                        if host.as_mut().is_some_and(Host::has_ended) {
-                            error!(
-                                event = "script_host_ended",
-                                "the script host has ended: it is started anew"
-                            );
-                            host = None;
-                        }
-                        if host.is_none() && !wanted.is_empty() {
-                            host = host_of(&wanted, &socket)
-                                .inspect_err(|why| error!(event = "scripts_lost", "no scripts run: {why}"))
-                                .unwrap_or(None);
-                        }
-                    }
-                    Ok(update) => {
-                        let result = match &mut host {
-                            Some(host) => host.apply(&update.scripts),
-                            None => host_of(&update.scripts, &socket).map(|new| host = new),
-                        };
-                        if update.scripts.is_empty() && result.is_ok() {
-                            host = None;
-                        }
-                        match (&result, update.asked) {
-                            (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
-                            (Err(why), Some(call)) => call.answer(Reply::but_scripts(why)),
-                            (Ok(()), None) => {}
-                            (Err(why), None) => {
-                                warn!(event = "reload_refused", "the scripts stay as they were: {why}");
-                            }
-                        }
-                        if result.is_ok() {
-                            wanted = update.scripts;
-                        }
-                    }
+                    Err(RecvTimeoutError::Timeout) => supervisor.look(),
+                    Ok(update) => supervisor.update(update),
                 }
             }
         };
@@ -158,18 +146,135 @@ fn attachments(scripts: &[Configured]) -> Vec<Attachment> {
     scripts.iter().map(|script| script.attachment.clone()).collect()
 }
 
+/// A host with all of these scripts, or none.
 fn host_of(scripts: &[Attachment], socket: &Path) -> Result<Option<Host>, Error> {
     if scripts.is_empty() {
         return Ok(None);
     }
-    let mut host = Host::start(socket)?;
-    host.apply(scripts)?;
+    let host = Host::start(socket, scripts)
+        .and_then(|host| scripts.iter().try_for_each(|script| host.load(script)).map(|()| host))
+        .inspect_err(|_| clear(socket))?;
     info!("packet scripts: {}", scripts.len());
     Ok(Some(host))
 }
 
+/// Removes the rules that a host has left, where none runs.
+fn clear(socket: &Path) {
+    if let Ok(Some(_lock)) = control::lock_beside(socket, Duration::ZERO)
+        && rules::are_there().unwrap_or(false)
+        && let Err(error) = rules::end()
+    {
+        warn!("rules of packet scripts stay: {error}");
+    }
+}
+
+impl Supervisor {
+    fn look(&mut self) {
+        self.notice_end();
+        if self.missing.is_empty() || Instant::now() < self.again {
+            return;
+        }
+        if let Err(why) = self.complete() {
+            error!(event = "scripts_lost", "no scripts run: {why}");
+        }
+        self.again = Instant::now() + self.pause;
+        self.pause = (self.pause * 2).min(LATEST);
+    }
+
+    fn notice_end(&mut self) {
+        if self.host.as_mut().is_some_and(Host::has_ended) {
+            error!(event = "script_host_ended", "the script host has ended: it is started anew");
+            self.host = None;
+            let before = std::mem::take(&mut self.missing);
+            let why = |script| before.iter().find(|(one, _)| one == script).map(|(_, why)| why.clone());
+            let missing = self.wanted.iter().map(|script| (script.clone(), why(script).unwrap_or_default()));
+            self.missing = missing.collect();
+            // One that ends again and again is started ever later.
+            if self.started.elapsed() >= LATEST {
+                (self.again, self.pause) = (Instant::now(), LOOK);
+            }
+        }
+    }
+
+    /// Starts a host if there is none, and loads what does not run.
+    fn complete(&mut self) -> Result<(), Error> {
+        let host = match self.host.take() {
+            Some(host) => host,
+            None => {
+                self.started = Instant::now();
+                Host::start(&self.socket, &self.wanted)?
+            }
+        };
+        self.missing.retain_mut(|(script, before)| {
+            let Err(why) = host.load(script) else { return false };
+            let why = why.to_string();
+            if why != *before {
+                let packets = if script.fail_open { "pass" } else { "are dropped" };
+                let (file, hook) = (script.file.display(), script.hook.name());
+                error!(
+                    event = "script_lost",
+                    "{file} at {hook} does not run, and its packets {packets}: {why}"
+                );
+            }
+            *before = why;
+            true
+        });
+        self.host = Some(host);
+        Ok(())
+    }
+
+    fn update(&mut self, Update { scripts, asked }: Update) {
+        let result = self.have(&scripts);
+        match (&result, asked) {
+            (Ok(()), Some(call)) => call.answer(Reply::Ok(serde_json::Value::Null)),
+            (Err(why), Some(call)) => call.answer(Reply::but_scripts(why)),
+            (Ok(()), None) => {}
+            (Err(why), None) => {
+                warn!(event = "reload_refused", "the scripts stay as they were: {why}");
+            }
+        }
+        if result.is_ok() {
+            self.wanted = scripts;
+            self.missing.clear();
+        }
+    }
+
+    /// Has these scripts and no others, or those that there were.
+    fn have(&mut self, scripts: &[Attachment]) -> Result<(), Error> {
+        self.notice_end();
+        if scripts.is_empty() {
+            self.end();
+            return Ok(());
+        }
+        if self.wanted.is_empty() {
+            self.host = host_of(scripts, &self.socket)?;
+            return Ok(());
+        }
+        if self.host.is_none() {
+            // With the scripts that there were: if the others are refused, it is these that are to run.
+            self.complete()?;
+        }
+        self.host.as_ref().map_or(Ok(()), |host| host.have(scripts, &self.wanted))
+    }
+
+    /// Ends the host. No rule stays, also of one that has been killed.
+    fn end(&mut self) {
+        self.host = None;
+        if !self.wanted.is_empty() {
+            clear(&self.socket);
+        }
+    }
+}
+
+impl Drop for Supervisor {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
 impl Host {
-    fn start(socket: &Path) -> Result<Self, Error> {
+    /// Starts one that is about to have these scripts.
+    fn start(socket: &Path, scripts: &[Attachment]) -> Result<Self, Error> {
         // That of a daemon that has just ended may be about to end, too.
         let deadline = Instant::now() + ENDING;
         while answers(socket) {
@@ -184,7 +289,12 @@ impl Host {
         // An interrupt from the keyboard is for the daemon: the host ends with the pipe that the daemon holds.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().map_err(Error::NotStarted)?;
-        let mut host = Self { child, socket: socket.to_owned(), loaded: Vec::new() };
+        let mut host = Self { child, socket: socket.to_owned() };
+        if let Some(stdin) = &mut host.child.stdin {
+            let announced = serde_json::to_string(scripts).map_err(std::io::Error::from);
+            // One that has ended meanwhile has said why.
+            let _ = announced.and_then(|line| writeln!(stdin, "{line}"));
+        }
         wait_for(&host.socket, &mut host.child).map_err(Error::Silent)?;
         Ok(host)
     }
@@ -193,46 +303,17 @@ impl Host {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// What is new is loaded first, so that on an error all is as before.
-    fn apply(&mut self, scripts: &[Attachment]) -> Result<(), Error> {
-        let is_loaded = |script: &Attachment| self.loaded.iter().any(|(known, _)| known == script);
-        let new: Vec<Attachment> = scripts.iter().filter(|script| !is_loaded(script)).cloned().collect();
-        let mut loaded = Vec::new();
-        let result = self.change(scripts, new, &mut loaded);
-        if result.is_err() {
-            for (_, id) in &loaded {
-                let _ = self.ask(&Request::Unload { target: id.to_string() });
-            }
-            return result;
-        }
-        let (stay, go): (Vec<_>, Vec<_>) =
-            std::mem::take(&mut self.loaded).into_iter().partition(|(script, _)| scripts.contains(script));
-        self.loaded = stay;
-        self.loaded.append(&mut loaded);
-        for (_, id) in go {
-            self.ask(&Request::Unload { target: id.to_string() })?;
-        }
-        Ok(())
+    fn load(&self, script: &Attachment) -> Result<(), Error> {
+        // One that is loaded after all would be loaded twice.
+        let request = Request::Load { script: Box::new(script.clone()) };
+        Ok(control::ask_within(&self.socket, &request, control::LONG).map(drop)?)
     }
 
-    fn change(
-        &self,
-        scripts: &[Attachment],
-        new: Vec<Attachment>,
-        loaded: &mut Vec<(Attachment, u64)>,
-    ) -> Result<(), Error> {
-        for script in new {
-            let answer = self.ask(&Request::Load { script: Box::new(script.clone()) })?;
-            loaded.push((script, answer["id"].as_u64().unwrap_or_default()));
-        }
-        for (_, id) in self.loaded.iter().filter(|(script, _)| scripts.contains(script)) {
-            self.ask(&Request::Reload { target: id.to_string() })?;
-        }
-        Ok(())
-    }
-
-    fn ask(&self, request: &Request) -> Result<serde_json::Value, Error> {
-        Ok(ask(&self.socket, request)?)
+    /// Has it have these scripts in the place of those of before, or stay as it is.
+    fn have(&self, scripts: &[Attachment], before: &[Attachment]) -> Result<(), Error> {
+        let patience = control::LONG * u32::try_from(scripts.len()).unwrap_or(u32::MAX).max(1);
+        let request = Request::Have { scripts: scripts.to_vec(), instead_of: before.to_vec() };
+        Ok(control::ask_within(&self.socket, &request, patience).map(drop)?)
     }
 }
 

@@ -51,12 +51,12 @@ impl Host {
 
     /// A script at the same interface that was loaded before and comes first nevertheless: packets that come in are the
     /// kernel's first, and those that leave are Lua's first.
-    pub(super) fn first_nevertheless(&self, attachment: &Attachment, runs: &Runs) -> Option<u32> {
+    pub(super) fn first_nevertheless(&self, id: u32, attachment: &Attachment, runs: &Runs) -> Option<u32> {
         let point = AttachPoint::of(attachment);
         let AttachPoint::Interface { direction, .. } = point else { return None };
         let late = |runs: &Runs| runs.kernel().is_some() == (direction == Direction::Egress);
         let early = |other: &&Script| !late(&other.runs) && AttachPoint::of(&other.attachment) == point;
-        self.scripts.iter().filter(|_| late(runs)).find(early).map(|other| other.id)
+        self.scripts.iter().filter(|other| other.id < id && late(runs)).find(early).map(|other| other.id)
     }
 
     /// Why a script does not run in the kernel as a whole, and whether a part of it would.

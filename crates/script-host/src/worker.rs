@@ -46,13 +46,18 @@ pub(super) enum Command {
     Listen { id: u32, socket: Socket },
     /// No more packets come for it: end what waits, and forget it.
     Remove { id: u32, answer: Answer },
-    /// Make the state anew with another text of a script, and keep it at hand.
-    Prepare { path: String, source: String, answer: Answer },
+    /// Say whether the state could be made anew with these texts, and do nothing else.
+    Check { texts: Texts, answer: Answer },
+    /// Make the state anew with other texts of its scripts, and keep it at hand.
+    Prepare { texts: Texts, answer: Answer },
     /// Use it from now on.
     Commit,
     /// Or not.
     Abort,
 }
+
+/// Scripts, by their paths, and their texts.
+pub(super) type Texts = Arc<[(String, String)]>;
 
 /// Where the answer to a command goes.
 pub(super) type Answer = Sender<Result<(), ScriptError>>;
@@ -201,8 +206,11 @@ impl Worker {
                 }
                 let _ = answer.send(Ok(()));
             }
-            Command::Prepare { path, source, answer } => {
-                let result = self.machine.prepare(0, &path, &source);
+            Command::Check { texts, answer } => {
+                let _ = answer.send(self.machine.check(0, &texts));
+            }
+            Command::Prepare { texts, answer } => {
+                let result = self.machine.prepare(0, &texts);
                 if self.deferred.is_some() {
                     self.machine.take_deferred();
                 }

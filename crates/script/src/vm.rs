@@ -98,12 +98,10 @@ pub struct Machine {
     rules: Vec<Option<Rule>>,
 }
 
-/// A state made anew with another text of a script, beside the one that is in use.
+/// A state made anew with other texts of its scripts, beside the one that is in use.
 pub struct Prepared {
     state: u32,
     loaded: Loaded,
-    path: String,
-    source: String,
     functions: Vec<(usize, Function)>,
 }
 
@@ -141,7 +139,7 @@ impl Machine {
     /// The script's, from which nothing changes.
     pub fn load(&mut self, script: Script) -> Result<RuleId, ScriptError> {
         if !self.has(&script) {
-            let trial = self.try_out(script.state, &script.path, &script.source)?;
+            let trial = self.try_out(script.state, &[(script.path.clone(), script.source.clone())])?;
             trial.function(&script.function).ok_or_else(|| missing(&script.path, &script.function))?;
         }
         let known = self.states.get(&script.state);
@@ -150,7 +148,7 @@ impl Machine {
             (Some(_), Some((_, source))) if *source == script.source => {}
             (Some(loaded), None) => loaded.packets.load(&script.source, &script.path)?,
             _ => {
-                let prepared = self.renew(script.state, &script.path, &script.source)?;
+                let prepared = self.renew(script.state, &[(script.path.clone(), script.source.clone())])?;
                 self.commit(prepared);
             }
         }
@@ -165,14 +163,22 @@ impl Machine {
         Ok(RuleId(self.rules.len() - 1))
     }
 
-    /// Makes a state anew beside the one in use, with `source` as the text of the script `path` and its other scripts as
-    /// they are. Nothing changes before it is [committed](Self::commit).
+    /// Whether a state can be [prepared](Self::prepare) with these texts. Nothing of it lasts, in no table either.
+    ///
+    /// # Errors
+    /// As for `prepare`.
+    pub fn check(&self, state: u32, texts: &[(String, String)]) -> Result<(), ScriptError> {
+        self.try_out(state, texts).map(drop)
+    }
+
+    /// Makes a state anew beside the one in use, with other texts of some of its scripts (path and source) and the rest as
+    /// they are. Nothing changes before it is [committed](Self::commit), but for what the texts put into tables.
     ///
     /// # Errors
     /// The script's: its text, or a function that a rule has and the text does not.
-    pub fn prepare(&self, state: u32, path: &str, source: &str) -> Result<Prepared, ScriptError> {
-        self.try_out(state, path, source)?;
-        self.renew(state, path, source)
+    pub fn prepare(&self, state: u32, texts: &[(String, String)]) -> Result<Prepared, ScriptError> {
+        self.check(state, texts)?;
+        self.renew(state, texts)
     }
 
     /// Whether a state has this text of a script.
@@ -182,20 +188,20 @@ impl Machine {
         loaded.is_some_and(|loaded| loaded.scripts.iter().any(is_same))
     }
 
-    /// The scripts of a state, with another text of one of them, which is the last.
-    fn scripts(&self, state: u32, path: &str, source: &str) -> Vec<(String, String)> {
+    /// The scripts of a state, with other texts of some of them, which are the last.
+    fn scripts(&self, state: u32, texts: &[(String, String)]) -> Vec<(String, String)> {
         let mut scripts = self.states.get(&state).map_or_else(Vec::new, |loaded| loaded.scripts.clone());
-        scripts.retain(|(known, _)| known != path);
-        scripts.push((path.to_owned(), source.to_owned()));
+        scripts.retain(|(known, _)| texts.iter().all(|(path, _)| path != known));
+        scripts.extend_from_slice(texts);
         scripts
     }
 
-    /// Runs a text where nothing of it lasts: with empty tables, and a host that sends and logs nothing. What it is refused
-    /// for there has changed nothing.
-    fn try_out(&self, state: u32, path: &str, source: &str) -> Result<State, ScriptError> {
+    /// Runs texts where nothing of them lasts: with empty tables, and a host that sends and logs nothing. What they are
+    /// refused for there has changed nothing.
+    fn try_out(&self, state: u32, texts: &[(String, String)]) -> Result<State, ScriptError> {
         let world = trial::world(&self.shared);
         let trial = State::new(world, state, self.limits, true)?;
-        for (path, source) in self.scripts(state, path, source) {
+        for (path, source) in self.scripts(state, texts) {
             trial.load(&source, &path)?;
         }
         for rule in self.rules.iter().flatten().filter(|rule| rule.script.state == state) {
@@ -205,8 +211,8 @@ impl Machine {
         Ok(trial)
     }
 
-    fn renew(&self, state: u32, path: &str, source: &str) -> Result<Prepared, ScriptError> {
-        let scripts = self.scripts(state, path, source);
+    fn renew(&self, state: u32, texts: &[(String, String)]) -> Result<Prepared, ScriptError> {
+        let scripts = self.scripts(state, texts);
         let packets = self.state(state, &scripts, true)?;
         let mut functions = Vec::new();
         for (at, rule) in self.rules.iter().enumerate() {
@@ -216,7 +222,7 @@ impl Machine {
             }
         }
         let loaded = Loaded { packets, deferred: None, scripts };
-        Ok(Prepared { state, loaded, path: path.to_owned(), source: source.to_owned(), functions })
+        Ok(Prepared { state, loaded, functions })
     }
 
     /// Puts a prepared state in the place of the one in use, whose globals are gone; what is in `nf.table` and its like
@@ -225,8 +231,9 @@ impl Machine {
         for (at, function) in prepared.functions {
             if let Some(Some(rule)) = self.rules.get_mut(at) {
                 rule.function = function;
-                if rule.script.path == prepared.path {
-                    rule.script.source.clone_from(&prepared.source);
+                let own = prepared.loaded.scripts.iter().find(|(path, _)| *path == rule.script.path);
+                if let Some((_, source)) = own {
+                    rule.script.source.clone_from(source);
                 }
             }
         }

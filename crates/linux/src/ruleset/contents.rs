@@ -16,6 +16,7 @@ const GET_ELEMENTS: u16 = NFNL_SUBSYS_NFTABLES << 8 | 13;
 const GET_GENERATION: u16 = NFNL_SUBSYS_NFTABLES << 8 | 16;
 const GET_OBJECT: u16 = NFNL_SUBSYS_NFTABLES << 8 | 19;
 const CHAIN_NAME: u16 = 3;
+const RULE_CHAIN: u16 = 2;
 const SET_NAME: u16 = 2;
 const SET_FLAGS: u16 = 3;
 const SET_IS_ANONYMOUS: u32 = 0x1;
@@ -27,8 +28,8 @@ const ELEMENTS: u16 = 3;
 const GENERATION: u16 = 1;
 
 /// The attributes that somebody has chosen: of a table its flags; of a chain its name, hook, policy, type and flags; of a rule its
-/// chain, [expressions](add_rule) and comment; of a set its name and what is in it; of an element keys, data, flags and time. Others
-/// are handles, counters, or new.
+/// chain and comment, and its [expressions](add_expressions); of a set its name and what is in it; of an element keys, data, flags
+/// and time. Others are handles, counters, or new.
 const OF_TABLE: &[u16] = &[2];
 const OF_CHAIN: &[u16] = &[CHAIN_NAME, 4, 5, 7, 10];
 const OF_RULE: &[u16] = &[2, 7];
@@ -209,6 +210,18 @@ pub fn count_rules(family: Family, table: &str) -> Result<usize> {
     let mut rules = 0;
     ask(&mut open()?, (GET_RULE, ASK_FOR_ALL), family, &[(TABLE_NAME, table)], |_| rules += 1)?;
     Ok(rules)
+}
+
+/// The chain of each rule that a table has; none where there is no table.
+///
+/// # Errors
+/// Where the kernel does not say.
+pub fn chains_of_rules(family: Family, table: &str) -> Result<Vec<String>> {
+    let mut chains = Vec::new();
+    ask(&mut open()?, (GET_RULE, ASK_FOR_ALL), family, &[(TABLE_NAME, table)], |rule| {
+        chains.extend(attribute(rule, RULE_CHAIN).map(text));
+    })?;
+    Ok(chains)
 }
 
 /// The names of what is in a table.

@@ -12,7 +12,8 @@ use crate::nfnetlink::{HEADERS, NETLINK_NETFILTER, attributes, kind_of};
 
 pub(crate) use contents::counted_packets;
 pub use contents::{
-    Contents, Family, Names, Snapshot, count_rules, has_chain, has_table, last_transaction, make_and_look, names,
+    Contents, Family, Names, Snapshot, chains_of_rules, count_rules, has_chain, has_table, last_transaction,
+    make_and_look, names,
 };
 
 /// linux/netfilter/nfnetlink.h

@@ -29,7 +29,10 @@ fn told(bench: &mut Bench) -> String {
 }
 
 fn reload(bench: &mut Bench, text: &str) -> Result<(), String> {
-    let prepared = bench.machine.prepare(0, "test.lua", text).map_err(|error| error.message)?;
+    let prepared = bench
+        .machine
+        .prepare(0, &[("test.lua".to_owned(), text.to_owned())])
+        .map_err(|error| error.message)?;
     bench.machine.commit(prepared);
     Ok(())
 }
@@ -77,7 +80,9 @@ fn a_text_is_tried_out_in_silence() {
     machine.load(Script::new("test.lua", text)).expect("it is right");
     assert_eq!(std::mem::take(&mut world.borrow_mut().log), ["once"]);
     assert_eq!(machine.take_deferred().len(), 1);
-    assert!(machine.prepare(0, "test.lua", "nf.log('never') error('no')").is_err());
+    assert!(
+        machine.prepare(0, &[("test.lua".to_owned(), "nf.log('never') error('no')".to_owned())]).is_err()
+    );
     assert_eq!(world.borrow().log, [""; 0]);
 }
 

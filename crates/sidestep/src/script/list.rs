@@ -7,7 +7,7 @@ use linux::bpf::xdp::Mode;
 
 use config::attachment::Tier;
 use script_host::metric_protocol::{self, Exported};
-use script_host::protocol::{Scripts, Status, Traced, TracedLine, Verdicts};
+use script_host::protocol::{Held, Scripts, Status, Traced, TracedLine, Verdicts};
 use serde::Serialize;
 
 use super::measure::Measured;
@@ -15,17 +15,27 @@ use crate::terminal::visible;
 
 /// The list.
 pub(super) fn text(scripts: &Scripts, measured: &[Option<Measured>]) -> String {
-    if scripts.scripts.is_empty() {
+    if scripts.scripts.is_empty() && scripts.held.is_empty() {
         return "no scripts are loaded\n".to_owned();
     }
     let measured = measured.iter().copied().chain(std::iter::repeat(None));
     let of = |(script, measured)| one(script, measured, &scripts.metrics);
-    scripts.scripts.iter().zip(measured).map(of).collect::<Vec<_>>().join("\n")
+    let running = scripts.scripts.iter().zip(measured).map(of);
+    running.chain(scripts.held.iter().map(not_loaded)).collect::<Vec<_>>().join("\n")
+}
+
+/// A script that does not run.
+fn not_loaded(Held { attachment, why }: &Held) -> String {
+    let packets = if attachment.fail_open { "pass" } else { "are dropped" };
+    let why = why.as_deref().unwrap_or("it is being loaded").lines().map(visible);
+    let why: String = why.map(|line| format!("            {line}\n")).collect();
+    let (file, hook) = (attachment.file.display(), attachment.hook.name());
+    format!("not loaded: {file}\n  hook      {hook}\n  packets   {packets}\n{why}")
 }
 
 /// The list as JSON: what the host says, and what was measured.
 pub(super) fn document<'a>(
-    Scripts { scripts, metrics }: &'a Scripts,
+    Scripts { scripts, metrics, held }: &'a Scripts,
     measured: &[Option<Measured>],
 ) -> impl Serialize + use<'a> {
     #[derive(Serialize)]
@@ -39,10 +49,12 @@ pub(super) fn document<'a>(
     struct Document<'a> {
         scripts: Vec<One<'a>>,
         metrics: &'a [Exported],
+        #[serde(skip_serializing_if = "<[_]>::is_empty")]
+        held: &'a [Held],
     }
     let measured = measured.iter().copied().chain(std::iter::repeat(None));
     let scripts = scripts.iter().zip(measured).map(|(status, measured)| One { status, measured });
-    Document { scripts: scripts.collect(), metrics }
+    Document { scripts: scripts.collect(), metrics, held }
 }
 
 fn one(script: &Status, measured: Option<Measured>, metrics: &[Exported]) -> String {

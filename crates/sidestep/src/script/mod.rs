@@ -282,7 +282,7 @@ A file .luarc.json beside the scripts has the editor find them:
         /// End when the last script is unloaded, and leave the session of the terminal
         #[arg(long)]
         background: bool,
-        /// End when standard input ends
+        /// End when standard input ends, whose first line says which scripts are about to be loaded: a list, as JSON
         #[arg(long, conflicts_with = "background")]
         with_parent: bool,
         /// Do without these features of the kernel (for tests)

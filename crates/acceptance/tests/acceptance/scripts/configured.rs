@@ -11,7 +11,7 @@ use lab::process::Process;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::scene::{SERVER, ScriptScene};
+use super::scene::{SERVER, SERVER_IPV4, ScriptScene};
 
 const PASS: &str = "function process_packet(p) return NF_ACCEPT end\nfunction never(p) return NF_DROP end\n";
 
@@ -86,10 +86,7 @@ fn scripts_of_a_configuration_live_with_the_gateway() {
     assert!(ping().ends_with(" 100%"), "it stays as it was");
 
     // A host that was killed is started again, with its scripts.
-    let cmdline = |pid: Pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let hosts = || {
-        scene.router.processes().into_iter().filter(|pid| cmdline(*pid).contains("serve")).collect::<Vec<_>>()
-    };
+    let hosts = || hosts(&scene);
     let [host] = hosts()[..] else { panic!("{:?}", hosts()) };
     kill(host, Signal::SIGKILL).expect("the host's own process");
     wait("another host", || matches!(hosts()[..], [other] if other != host));
@@ -130,15 +127,165 @@ fn scripts_of_a_configuration_run_in_the_kernel() {
     assert!(ping().ends_with(" 0%"));
 }
 
+/// The process of the scripts of a gateway.
+fn hosts(scene: &ScriptScene) -> Vec<Pid> {
+    let cmdline = |pid: &Pid| std::fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    scene.router.processes().into_iter().filter(|pid| cmdline(pid).contains("serve")).collect()
+}
+
+/// One drops pings of IPv6, the other, whose file is wrong by then, has those of IPv4. Nothing passes that must not: not
+/// from the end of one host to the beginning of the next, and not while the next has no text of a script.
 #[test]
-fn what_flushes_all_rules_is_mended_by_a_reload() {
+fn a_host_that_dies_while_a_file_is_wrong_lets_nothing_pass() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let lost = |to: &str| scene.ping(&scene.client, to, &["-c", "2", "-i", "0.05"]).ends_with(" 100%");
+    let list = || scene.sidestep(&["list"]);
+    for tier in ["user", "kernel"] {
+        scene.script("filter.lua", PASS);
+        scene.script("other.lua", PASS);
+        scene.script("open.lua", PASS);
+        configure(
+            &scene,
+            &format!(
+                "[[script]]\nfile = \"filter.lua\"\nhook = \"forward\"\nfunction = \"never\"\ntier = \"user\"\n\
+                 match = \"icmpv6 type 128\"\n\
+                 [[script]]\nfile = \"other.lua\"\nhook = \"ingress\"\ndev = \"lan\"\ntier = \"{tier}\"\n\
+                 match = \"icmp type 8\"\n\
+                 [[script]]\nfile = \"open.lua\"\nhook = \"forward\"\ntier = \"user\"\nfail_open = true\n"
+            ),
+        );
+        let gateway = up(&scene);
+        assert!(lost(SERVER) && !lost(SERVER_IPV4), "{tier}");
+        scene.script("other.lua", "function process_packet(p) return NF_ACCEPT en");
+        scene.script("open.lua", "function process_packet(p) return NF_ACCEPT en");
+        let refused = reload(&scene).expect_err("wrong files");
+        assert!(refused.contains(".lua:1"), "{tier}: {refused}");
+        assert!(lost(SERVER) && !lost(SERVER_IPV4), "{tier}: all stays as it was");
+
+        let [host] = hosts(&scene)[..] else { panic!("{:?}", hosts(&scene)) };
+        let passed = std::thread::scope(|scope| {
+            let pings = scope.spawn(|| scene.ping(&scene.client, SERVER, &["-c", "400", "-i", "0.01"]));
+            std::thread::sleep(Duration::from_millis(300));
+            kill(host, Signal::SIGKILL).expect("the host's own process");
+            pings.join().expect("pings")
+        });
+        assert!(passed.ends_with(" 100%"), "{tier}: {passed}");
+        wait("another host has what it can", || list().matches("not loaded").count() == 2);
+        let said = list();
+        assert!(said.contains("never in the user tier") && said.contains("not loaded: "), "{tier}: {said}");
+        assert!(said.contains("are dropped") && said.contains("packets   pass"), "{tier}: {said}");
+        assert!(lost(SERVER) && lost(SERVER_IPV4), "{tier}");
+        let log = scene.said("gateway.log");
+        assert!(log.contains("other.lua at ingress does not run, and its packets are dropped: "), "{log}");
+        // What others flush is put back here, too.
+        scene.router.nft("flush ruleset\n").expect("nft");
+        wait("the rules again", || lost(SERVER_IPV4) && lost(SERVER));
+
+        scene.script("other.lua", PASS);
+        wait("the other one runs", || list().matches("not loaded").count() == 1);
+        wait("its packets", || !lost(SERVER_IPV4));
+        assert!(lost(SERVER), "{tier}");
+        scene.script("open.lua", PASS);
+        reload(&scene).expect("all files are right");
+        assert!(!list().contains("not loaded") && list().contains("open.lua"), "{}", list());
+        let rules = scene.run(&scene.router, &["nft", "list", "table", "inet", "sidestep-scripts"]).1;
+        assert!(!rules.contains("held"), "{rules}");
+
+        // Whoever ends the gateway while a script is missing finds no rules.
+        scene.script("other.lua", "wrong(");
+        let [host] = hosts(&scene)[..] else { panic!("{:?}", hosts(&scene)) };
+        kill(host, Signal::SIGKILL).expect("the host's own process");
+        wait("another host", || list().contains("not loaded"));
+        if tier == "user" {
+            gateway.kill();
+            wait("no host is left behind", || hosts(&scene).is_empty());
+        } else {
+            assert!(gateway.stop(Duration::from_secs(10)).success());
+        }
+        assert!(!lost(SERVER) && !lost(SERVER_IPV4), "{tier}");
+    }
+}
+
+/// One file is right and would do something else; what is wrong with another script only its host finds.
+#[test]
+fn a_reload_that_is_refused_leaves_all_scripts_as_they_were() {
+    const FIRST: &str = "local seen = nf.prefixes { name = 'seen', limit = 10 }
+        function process_packet(p) return seen:find('10.0.0.1') and NF_DROP or NF_ACCEPT end\n";
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let lost = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]).ends_with(" 100%");
+    let dump = || scene.sidestep(&["table", "dump", "seen"]);
+    let blocking = format!("{FIRST}seen:add('10.0.0.0/8')\n");
+    let other = format!(
+        "{FIRST}function process_packet(p) return NF_DROP end\nfunction another(p) return NF_DROP end\n"
+    );
+    for (tier, wrong) in [
+        // Lua has no such address.
+        (
+            "user",
+            "function process_packet(p) return p:data(packet_eth):dmac():get() == 'x' and NF_DROP or NF_ACCEPT end",
+        ),
+        ("kernel", "function process_packet(p) local t = {} t[1] = 2 return NF_ACCEPT end"),
+    ] {
+        let script = |file: &str, tier: &str, more: &str| {
+            format!(
+                "[[script]]\nfile = \"{file}.lua\"\nhook = \"ingress\"\ntier = \"{tier}\"\n\
+                 match = \"icmpv6 type 128\"\n{more}"
+            )
+        };
+        let on = |file: &str, more: &str| script(file, tier, &format!("dev = \"lan\"\n{more}"));
+        let both = on("first", "") + &on("second", "");
+        let more = on("first", "function = \"another\"\n")
+            + &script("second", "kernel", "dev = \"nowhere\"\nstate = 9\n");
+        scene.script("first.lua", FIRST);
+        scene.script("second.lua", PASS);
+        configure(&scene, &both);
+        let gateway = up(&scene);
+        assert!(!lost(), "{tier}");
+        // The second time it is a script that is new, when all texts are known to be right.
+        for (first, second, more) in [(&blocking, wrong, ""), (&other, PASS, &*more)] {
+            scene.script("first.lua", first);
+            scene.script("second.lua", second);
+            configure(&scene, &format!("{both}{more}"));
+            let refused = reload(&scene).expect_err("a script that cannot run there");
+            assert!(refused.contains("all but the scripts was read again"), "{tier}: {refused}");
+            assert!(!lost() && dump() == "prefix,value\n", "{tier}: {refused}: {}", dump());
+        }
+        scene.script("first.lua", &blocking);
+        let file = scene.folder.path().join("first.lua").display().to_string();
+        let words = ["load", &file, "--hook", "forward", "--function", "missing", "--tier", tier];
+        let refused = scene.refusal(&words);
+        assert!(refused.contains("missing"), "{tier}: {refused}");
+        assert!(!lost() && dump() == "prefix,value\n", "{tier}: {}", dump());
+        // What somebody has loaded by hand stays.
+        let by_hand = scene.script("hand.lua", PASS);
+        scene.sidestep(&["load", &by_hand, "--hook", "forward"]);
+        configure(&scene, &both);
+        reload(&scene).expect("both are right");
+        assert!(lost() && dump().contains("10.0.0.0/8"), "{tier}: {}", dump());
+        assert!(scene.sidestep(&["list"]).contains("hand.lua"));
+        assert!(gateway.stop(Duration::from_secs(10)).success());
+    }
+}
+
+#[test]
+fn rules_that_somebody_flushes_come_back() {
     let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("pass.lua", PASS);
     scene.sidestep(&["load", &file, "--hook", "forward", "--function", "never", "--tier", "user"]);
     let ping = || scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]);
     assert!(ping().ends_with(" 100%"));
-    scene.router.nft("flush ruleset\n").expect("nft");
-    assert!(ping().ends_with(" 0%"));
+    for change in [
+        "flush ruleset",
+        "flush table inet sidestep-scripts",
+        "delete table inet sidestep-scripts",
+        "flush chain inet sidestep-scripts script1",
+        "flush chain inet sidestep-scripts other1",
+    ] {
+        scene.router.nft(&format!("{change}\n")).expect("nft");
+        wait(change, || ping().ends_with(" 100%"));
+    }
+    // Likewise at once, though another change was a moment ago.
+    scene.router.nft("flush table inet sidestep-scripts\n").expect("nft");
     scene.sidestep(&["reload", &file]);
     assert!(ping().ends_with(" 100%"));
 

@@ -103,6 +103,57 @@ fn tables_keep_what_fits_when_their_measures_change() {
     }
 }
 
+/// One of them is meant; the maps are those of both, also where a module of two files has declared them.
+#[test]
+fn scripts_that_share_tables_still_do_after_one_of_them_was_loaded_anew() {
+    const MODULE: &str = "return nf.prefixes { name = 'blocked', limit = 100 }\n";
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let _host = scene.serve();
+    for tier in TIERS {
+        let guard = scene.script("guard.lua", GUARD);
+        scene.script("shared.lua", MODULE);
+        let use_module = |function: &str| {
+            format!(
+                "local blocked = require 'shared'\n\
+                 function {function}(p) return blocked:find('10.0.0.1') and NF_DROP or NF_ACCEPT end\n"
+            )
+        };
+        let [one, two] = ["one", "two"].map(|name| scene.script(&format!("{name}.lua"), &use_module(name)));
+        let at = ["--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128", "--tier", tier];
+        for (first, second, edited) in [
+            (&["load", &guard, "--function", "other"][..], &["load", &guard][..], "guard.lua"),
+            (
+                &["load", &one, "--function", "one", "--state", "7"],
+                &["load", &two, "--function", "two", "--state", "7"],
+                "shared.lua",
+            ),
+        ] {
+            let ids = [first, second].map(|words| {
+                let said = scene.sidestep(&[words, &at[..]].concat());
+                let id =
+                    said.rsplit_once("script ").and_then(|(_, rest)| rest.split(' ').next()?.parse().ok());
+                id.unwrap_or_else(|| panic!("{said}"))
+            });
+            let text = if edited == "guard.lua" { GUARD } else { MODULE };
+            scene.script(edited, &text.replace("limit = 100", "limit = 200"));
+            scene.sidestep(&["reload", &u64::to_string(&ids[0])]);
+            table(&scene, &["set", "blocked", "::/0"]);
+            table(&scene, &["set", "blocked", "10.0.0.0/8"]);
+            let dropped = |id: u64| scene.status(id)["verdicts"]["NF_DROP"].as_u64();
+            // The last loaded comes first.
+            for id in [ids[1], ids[0]] {
+                assert!(
+                    scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 100%"),
+                    "{tier} {edited}"
+                );
+                assert_eq!(dropped(id), Some(1), "{tier} {edited}: {}", scene.sidestep(&["list"]));
+                scene.sidestep(&["unload", &id.to_string()]);
+            }
+            assert!(scene.ping(&scene.client, SERVER, &["-c", "1"]).ends_with(" 0%"), "{tier} {edited}");
+        }
+    }
+}
+
 /// What waits for a script that is unloaded is not lost: it takes some milliseconds for each packet here.
 #[test]
 fn packets_that_wait_for_a_script_that_is_unloaded_go_on() {
