@@ -81,7 +81,7 @@ struct Compared {
 /// When the lab does not come up, packets do not come through, WireGuard leaves the endpoint that it was given, or the results
 /// cannot be written.
 pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let masked = Masked::in_user_space(&options.rotation);
+    let masked = Masked::in_user_space(&options.rotation).by_port(PORT);
     if let Some(why) = masked.missing() {
         return Err(Error::Usage(why));
     }
@@ -128,10 +128,21 @@ pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
     Ok(ExitCode::SUCCESS)
 }
 
-/// What a gateway's WireGuard was told when it was wrapped.
+/// What a gateway's WireGuard may be told.
 fn peer(running: &Running, site: Site) -> Result<Peer, Error> {
     let device = running.contender.device(&running.lab, site).unwrap_or_default();
-    let (key, masked) = endpoint(&running.lab, site, &device)?;
+    let (key, _) = endpoint(&running.lab, site, &device)?;
+    let deadline = Instant::now() + PATIENCE;
+    let masked = loop {
+        let status = running.lab.show(site)?;
+        match status["peers"][0]["masked"]["remote"].as_str() {
+            Some(remote) => break remote.to_owned(),
+            None if Instant::now() > deadline => {
+                return Err(Error::output("sidestep show", &status));
+            }
+            None => std::thread::sleep(SETTLE),
+        }
+    };
     let clear = format!("[{}]:{PORT}", site.other().outer(running.lab.topology()));
     Ok(Peer { device, key, masked, clear })
 }

@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use classic::packet::inner_mtu as classic_inner_mtu;
 use ipnet::{IpNet, Ipv6Net};
-use mt6d::config::{MaskedFlow, NodeConfig, PeerConfig, REKEY_AFTER};
-use mt6d::mask;
+use mt6d::config::{NodeConfig, PeerConfig, REKEY_AFTER};
 use mt6d::overhead::CONTEXT;
 
 use crate::classic::ClassicPeer;
@@ -68,15 +67,10 @@ impl TunnelConfig {
         rewrites: bool,
         masks: bool,
     ) -> NodeConfig {
-        let own = self.node.private_key.public();
-        let mask = |peer: &PeerConfig| {
-            let wrap = self.wraps.iter().find(|wrap| masks && wrap.peer == peer.name)?;
-            let (local, remote) = (mask::address(&own), mask::address(&peer.public_key));
-            Some(MaskedFlow { local, port: wrap.port?, remote })
-        };
+        let wrapped = |peer: &PeerConfig| self.wraps.iter().find(|wrap| masks && wrap.peer == peer.name);
         let peer = |peer: &PeerConfig| PeerConfig {
             rewrite: peer.rewrite && rewrites,
-            mask: mask(peer),
+            mask: wrapped(peer).and_then(Wrap::port),
             ..peer.clone()
         };
         NodeConfig {

@@ -82,7 +82,7 @@ pub use standby::{MovingAddress, Standby};
 pub use transparent::{ProtectedHost, Transparent};
 pub use tunnel::Tunnel;
 pub use value::{DurationError, parse_duration};
-pub use wrap::Wrap;
+pub use wrap::{Wrap, inner_ends};
 
 /// Reads the configuration file at `path` and the key files that it names, which are relative to its folder.
 pub fn load(path: &Path) -> Result<Config, Error> {

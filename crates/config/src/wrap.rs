@@ -1,6 +1,6 @@
 //! `[[wrap]]`: another tunnel, such as WireGuard's, whose packets travel with a peer's and are masked (`carry = "mask"`).
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::IpNet;
 use mt6d::config::{PeerConfig, Shape};
@@ -39,8 +39,18 @@ pub struct Wrap {
     pub interface: Option<String>,
     /// Which of the device's peers, in base64.
     pub public_key: Option<String>,
-    /// Its UDP port on this machine; of a device that was not asked yet it is not known.
+    /// Its UDP port on this machine, if that is written down.
     pub port: Option<u16>,
+    /// The port that the device has; not known as long as nobody has asked it.
+    pub asked: Option<u16>,
+}
+
+impl Wrap {
+    /// Its UDP port on this machine, if it is known.
+    #[must_use]
+    pub fn port(&self) -> Option<u16> {
+        self.port.or(self.asked)
+    }
 }
 
 impl Converter<'_> {
@@ -116,22 +126,28 @@ impl Converter<'_> {
             refuse("the peer's packets have replaced addresses already", "leave its carry = \"rewrite\" out");
             return None;
         }
-        Some(Wrap { peer: peer.name, interface, public_key, port })
+        Some(Wrap { peer: peer.name, interface, public_key, port, asked: None })
     }
 }
 
-/// Makes room for what is wrapped: an address of this node's for the other tunnel, and one of each peer's. Nobody writes them
-/// down: they follow from the keys.
+/// Makes room for what is wrapped: addresses of this node's for the other tunnel, and some of each peer's. Nobody writes them
+/// down: they follow from the keys. Sessions may be of any key that either has, in a time of grace.
 pub(crate) fn prepare(wraps: &[Wrap], node: &Node, tunnel: &mut Tunnel, peers: &mut [PeerConfig]) {
     let host = |address| IpNet::from(IpAddr::V6(address));
     if !wraps.is_empty() {
-        tunnel.addresses.push(host(mask::address(&node.private_key.public())));
+        let keys = std::iter::once(&node.private_key).chain(&node.previous_key);
+        tunnel.addresses.extend(keys.map(|key| host(mask::address(&key.public()))));
     }
     for wrap in wraps {
         for peer in peers.iter_mut().filter(|peer| peer.name == wrap.peer) {
-            peer.allowed_ips.push(host(mask::address(&peer.public_key)));
+            peer.allowed_ips.extend(inner_ends(peer).map(host));
         }
     }
+}
+
+/// Where the other tunnel's end at a peer is, for each key that this has, the one that it certainly has first.
+pub fn inner_ends(peer: &PeerConfig) -> impl Iterator<Item = Ipv6Addr> + use<> {
+    [Some(peer.public_key), peer.next_key].into_iter().flatten().map(|key| mask::address(&key))
 }
 
 fn port(number: i64) -> Result<u16, Problem> {

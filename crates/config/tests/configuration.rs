@@ -68,6 +68,31 @@ fn a_peer_that_another_tunnel_travels_with_may_have_no_networks() {
 }
 
 #[test]
+fn another_tunnel_has_an_end_for_each_key_that_sessions_may_be_of() {
+    use mt6d::keys::PrivateKey;
+    let [previous, next] = [8, 9].map(|byte| PrivateKey::from_bytes([byte; 32]));
+    let text = edited(EXAMPLE, "[[peer]]\n", &format!("[[peer]]\nnext_public_key = \"{}\"\n", next.public()));
+    let file = "private_key_file";
+    let text = edited(
+        &text,
+        file,
+        &format!("previous_private_key = \"CAgICAgICAgICAgICAgICAgICAgICAgICAgICAgICAg=\"\n{file}"),
+    );
+    let without = parse(&text).unwrap().tunnel.unwrap();
+    let config =
+        parse(&format!("{text}\n[[wrap]]\npeer = \"site-b\"\nport = 51820\n")).unwrap().tunnel.unwrap();
+    let host = |key: mt6d::keys::PublicKey| -> ipnet::IpNet {
+        std::net::IpAddr::V6(mt6d::mask::address(&key)).into()
+    };
+    let own = [config.node.private_key.public(), previous.public()].map(host);
+    assert_eq!(config.tunnel.addresses, [&without.tunnel.addresses[..], &own].concat());
+    let (peer, before) = (config.peer("site-b").unwrap(), without.peer("site-b").unwrap());
+    let ends = [peer.public_key, next.public()].map(host);
+    assert_eq!(peer.allowed_ips, [&before.allowed_ips[..], &ends].concat());
+    assert_eq!(config.to_node_config(1500, true, false, true).peers[0].mask, Some(51_820));
+}
+
+#[test]
 fn the_profile_may_be_named_and_have_its_old_name() {
     for name in ["moving-target", "version-2"] {
         let named = edited(EXAMPLE, "[[peer]]\n", &format!("[[peer]]\nprofile = \"{name}\"\n"));

@@ -4,7 +4,7 @@
 //! Times are in the unit that a name ends in. `null` stands for what is not known (yet).
 
 use std::collections::BTreeMap;
-use std::net::{Ipv6Addr, SocketAddrV6};
+use std::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use ipnet::{IpNet, Ipv6Net};
 use serde::{Deserialize, Serialize};
@@ -121,6 +121,9 @@ pub struct Peer {
     /// The other tunnel, where its packets have a mask; null otherwise.
     #[serde(default)]
     pub masked: Option<Masked>,
+    /// The WireGuard device that is to travel with it; null where none is.
+    #[serde(default)]
+    pub wrapped: Option<Wrapped>,
     /// Of the packets sent, those that left with replaced addresses or a mask.
     #[serde(default)]
     pub tx_rewritten_packets: u64,
@@ -190,6 +193,17 @@ pub struct Masked {
     pub local: SocketAddrV6,
     /// Its end at the peer: the endpoint that it is to have.
     pub remote: SocketAddrV6,
+}
+
+/// A device of WireGuard that travels with a peer, as it was when it was last looked at: every second.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Wrapped {
+    /// The device.
+    pub interface: String,
+    /// Where it has its peer: outside of the tunnel for a moment, if that has sent from there; null if it is not known.
+    pub endpoint: Option<SocketAddr>,
+    /// Why it could not be looked at or led into the tunnel; null if it could.
+    pub problem: Option<String>,
 }
 
 /// A shape that was agreed on.
@@ -320,6 +334,7 @@ pub fn example() -> Status {
         rx_bytes: 40_000_000,
         carry: Carry::Encapsulate,
         masked: None,
+        wrapped: None,
         tx_rewritten_packets: 0,
         tx_rewritten_bytes: 0,
         rx_rewritten_packets: 0,

@@ -4,6 +4,8 @@
 //!
 //! It is there as long as the routes that refuse what the tunnel carries: also when the tunnel is down.
 
+use std::net::SocketAddr;
+
 use ipnet::{IpNet, Ipv6Net};
 
 use crate::nft;
@@ -24,6 +26,17 @@ pub struct Outside<'a> {
     pub behind: &'a [IpNet],
     /// Networks of the interface itself that are within those.
     pub here: &'a [IpNet],
+    /// What other tunnels exchange past this one.
+    pub strays: &'a [Stray],
+}
+
+/// A flow of UDP that is to go through the tunnel, and would go past it, between addresses that are not behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stray {
+    /// Its port at this host.
+    pub port: u16,
+    /// Its other end.
+    pub remote: SocketAddr,
 }
 
 /// The table's name, in the family `inet`.
@@ -46,6 +59,14 @@ impl Outside<'_> {
         let (table, prefix) = (table_name(tunnel), self.prefix.trunc());
         let named = [("behind", behind.iter().collect()), ("here", here.iter().collect())];
         let (emptied, sets) = nft::network_sets(&table, &named);
+        // A host behind may have a tunnel of its own between the same ports: what is forwarded is not this one's.
+        let leaving = self.strays("sport", "daddr", "dport", "fib saddr type local drop");
+        let arriving = self.strays(
+            "dport",
+            "saddr",
+            "sport",
+            &format!("fib daddr type local counter name {ARRIVED} drop"),
+        );
         // Most packets are of nobody behind the tunnel, and cross no rule but those that find that out.
         // Adding before flushing makes that succeed whether or not the table is there.
         format!(
@@ -58,6 +79,7 @@ impl Outside<'_> {
              \tchain leaving {{\n\
              \t\ttype filter hook postrouting priority -150; policy accept;\n\
              \t\toifname != \"{external}\" accept\n\
+             {leaving}\
              \t\tip6 saddr {prefix} accept\n\
              \t\tip6 daddr != @behind6 accept\n\
              \t\tip daddr != @behind4 accept\n\
@@ -68,6 +90,7 @@ impl Outside<'_> {
              \tchain arriving {{\n\
              \t\ttype filter hook prerouting priority -145; policy accept;\n\
              \t\tiifname != \"{external}\" accept\n\
+             {arriving}\
              \t\tip6 daddr {prefix} accept\n\
              \t\tip6 saddr != @behind6 accept\n\
              \t\tip saddr != @behind4 accept\n\
@@ -77,5 +100,49 @@ impl Outside<'_> {
              \t}}\n\
              }}\n"
         )
+    }
+
+    /// Rules for strays, with the words for their ends that hold in one direction.
+    fn strays(&self, port: &str, address: &str, remote_port: &str, verdict: &str) -> String {
+        let rule = |(version, is_ipv4): (&str, bool)| {
+            let strays = self.strays.iter().filter(|stray| stray.remote.is_ipv4() == is_ipv4);
+            let element =
+                |Stray { port, remote }: &Stray| format!("{port} . {} . {}", remote.ip(), remote.port());
+            let elements: Vec<_> = strays.map(element).collect();
+            let ends = format!("udp {port} . {version} {address} . udp {remote_port}");
+            match elements.is_empty() {
+                true => String::new(),
+                false => format!("\t\t{ends} {{ {} }} {verdict}\n", elements.join(", ")),
+            }
+        };
+        [("ip", true), ("ip6", false)].map(rule).concat()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stray_is_dropped_in_both_directions_and_nothing_else_of_its_port() {
+        let strays = ["192.0.2.1:7", "[2001:db8::1]:8", "[2001:db8::2]:9"]
+            .map(|remote| Stray { port: 51_820, remote: remote.parse().unwrap() });
+        let outside = Outside {
+            tunnel: "t",
+            external: "eth0",
+            prefix: "2001:db8:a::/64".parse().unwrap(),
+            behind: &[],
+            here: &[],
+            strays: &strays,
+        };
+        let text = outside.render();
+        for rule in [
+            "udp sport . ip daddr . udp dport { 51820 . 192.0.2.1 . 7 } fib saddr type local drop",
+            "udp sport . ip6 daddr . udp dport { 51820 . 2001:db8::1 . 8, 51820 . 2001:db8::2 . 9 } fib saddr type local drop",
+            "udp dport . ip saddr . udp sport { 51820 . 192.0.2.1 . 7 } fib daddr type local counter name arrived drop",
+        ] {
+            assert!(text.contains(rule), "{text}");
+        }
+        assert!(!Outside { strays: &[], ..outside }.render().contains("udp"));
     }
 }

@@ -183,24 +183,15 @@ pub struct PeerConfig {
     /// Packets of pairs of hosts travel as they are but for their addresses, if both ends want it. The host has to do
     /// what [`Action::AddRewrite`](crate::Action::AddRewrite) and [`Action::Replace`](crate::Action::Replace) ask for.
     pub rewrite: bool,
-    /// Packets of another tunnel between the two nodes travel as they are but for a mask, if both ends want it. The host has
-    /// to do what [`Action::AddMask`](crate::Action::AddMask) and [`Action::Mask`](crate::Action::Mask) ask for.
-    pub mask: Option<MaskedFlow>,
+    /// Packets of another tunnel between the two nodes travel as they are but for a mask, if both ends want it: its UDP port
+    /// at our end, not zero; that at the peer is the peer's to say. Its inner ends follow from the keys of the session
+    /// ([`mask::address`](crate::mask::address)): those of the peer are to be among its `allowed_ips`. The host has to do
+    /// what [`Action::AddMask`](crate::Action::AddMask) and [`Action::Mask`](crate::Action::Mask) ask for.
+    pub mask: Option<u16>,
     /// Names of other peers that are asked where this one is, while it cannot be reached.
     pub meet_through: Vec<String>,
     /// To whom this peer is introduced, if both want to meet.
     pub introduce: Introduce,
-}
-
-/// The other tunnel, seen from inside this one: what it sends has these addresses. Its port at the peer is the peer's to say.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MaskedFlow {
-    /// Our end's.
-    pub local: Ipv6Addr,
-    /// Its UDP port at our end, not zero.
-    pub port: u16,
-    /// The peer's end's, which is one of its `allowed_ips`.
-    pub remote: Ipv6Addr,
 }
 
 /// Whom a node tells, as the third that two peers have in common, where one of them is.
@@ -386,7 +377,7 @@ impl NodeConfig {
         if peer.lanes.is_some_and(|lanes| !LANES.contains(&lanes)) {
             return range("lanes must be 1 to 16");
         }
-        if peer.mask.is_some_and(|flow| flow.port == 0) {
+        if peer.mask == Some(0) {
             return range("the port of a masked flow must be 1 to 65535");
         }
         let crowded = |prefix: &Ipv6Net| prefix.prefix_len() > LONGEST_REWRITE_PREFIX;

@@ -11,6 +11,7 @@ use mt6d::{Drops, LaneStatus, Node, Now, PeerState, PeerStatus, ShapeStatus, Tim
 use super::classic::{ClassicStatus, Traffic};
 use super::evidence::Evidence;
 use super::happened;
+use super::wrap::Wrapped;
 use config::{ClassicPeer, TunnelConfig};
 use control::tunnel_status::{
     Carry, Endpoint, Fault, Masked, Peer, Profile, Session, Shape, State, Status, Trying,
@@ -63,7 +64,7 @@ pub(super) fn add_kernel(status: &mut Status, config: &TunnelConfig, dark: bool)
 }
 
 /// One of its peers.
-pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
+pub(super) fn peer(status: PeerStatus, evidence: &Evidence, wrapped: &Wrapped) -> Peer {
     let end = |pick: fn(&LaneStatus) -> std::net::SocketAddrV6| {
         let endpoint =
             |l: &LaneStatus| Endpoint { lane: l.lane.0, address: *pick(l).ip(), port: pick(l).port() };
@@ -111,6 +112,7 @@ pub(super) fn peer(status: PeerStatus, evidence: &Evidence) -> Peer {
             (false, None) => Carry::Encapsulate,
         },
         masked: status.masked.map(|flow| Masked { local: flow.local, remote: flow.remote }),
+        wrapped: wrapped.status(&status.name),
         tx_rewritten_packets: status.rewritten.tx_packets,
         tx_rewritten_bytes: status.rewritten.tx_bytes,
         rx_rewritten_packets: status.rewritten.rx_packets,
@@ -178,6 +180,7 @@ pub(super) fn classic_peer(peer: &ClassicPeer, status: Option<&ClassicStatus>) -
         rx_bytes: traffic.rx_bytes,
         carry: if rewrites { Carry::Rewrite } else { Carry::Encapsulate },
         masked: None,
+        wrapped: None,
         tx_rewritten_packets: rewritten.tx_packets,
         tx_rewritten_bytes: rewritten.tx_bytes,
         rx_rewritten_packets: rewritten.rx_packets,

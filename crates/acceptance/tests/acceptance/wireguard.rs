@@ -112,6 +112,11 @@ impl WireGuard {
         scene::run(lab, Node::GatewayA, &[&program, "wrap", &self.devices[0], "--config", &file]);
     }
 
+    /// Whether it sends to where its packets are masked.
+    fn is_led(&self, lab: &Lab, site: Site) -> bool {
+        scene::peer(lab, site)["masked"]["remote"] == self.endpoint(lab, site)
+    }
+
     fn endpoint(&self, lab: &Lab, site: Site) -> String {
         let text =
             scene::run(lab, site.gateway(), &["wg", "show", &self.devices[site as usize], "endpoints"]);
@@ -187,13 +192,20 @@ fn moves_with_one_command(kind: Kind) {
         assert_eq!(remote, wireguard.endpoint(&lab, site), "`wg show` and `sidestep show` agree");
     }
 
-    // Somebody leads it elsewhere: one command has it back.
+    // Somebody leads it elsewhere: it comes back by itself, and with one command at once.
     let (device, key) = (&wireguard.devices[0], &wireguard.keys[1]);
-    scene::run(&lab, Node::GatewayA, &["wg", "set", device, "peer", key, "endpoint", "[2001:db8::dead]:1"]);
-    let said = scene::run(&lab, Node::GatewayA, &[&program, "wrap", device, "--config", &files[0]]);
-    assert!(said.contains("has taken it over"), "{said}");
-    let remote = scene::peer(&lab, Site::A)["masked"]["remote"].clone();
-    assert_eq!(remote, wireguard.endpoint(&lab, Site::A));
+    for command in [None, Some([&program, "wrap", device, "--config", &files[0]])] {
+        scene::run(
+            &lab,
+            Node::GatewayA,
+            &["wg", "set", device, "peer", key, "endpoint", "[2001:db8::dead]:1"],
+        );
+        if let Some(command) = command {
+            let said = scene::run(&lab, Node::GatewayA, &command);
+            assert!(said.contains("has taken it over"), "{said}");
+        }
+        wait_until("WireGuard is led back", || wireguard.is_led(&lab, Site::A));
+    }
 }
 
 #[test]
@@ -343,4 +355,178 @@ fn a_restart_of_either_program_costs_no_more_than_it_costs_the_tunnel() {
     wireguard.relaunch(&mut lab);
     wait_masked(&lab);
     assert!(ping(&lab, 100).contains(" 0% packet loss"));
+}
+
+/// Echoes, a hundred a second, from both gateways' WireGuard to the other's until they are ended.
+fn flows(lab: &Lab) -> [Process; 2] {
+    [(Node::GatewayA, "fd99::2"), (Node::GatewayB, "fd99::1")].map(|(node, address)| {
+        lab.spawn(node, ["ping", "-n", "-q", "-i", "0.01", "-W", "1", address], "flows").expect("pings")
+    })
+}
+
+/// WireGuard sends to wherever the last packet came from, so that each end keeps the other where that is.
+#[test]
+fn it_is_wrapped_while_packets_flow_and_one_end_that_begins_in_clear_leads_nobody_out() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.rotation("1s").lanes(3).whole_packets(true).build().expect("a lab");
+    let mut wireguard = WireGuard::start(&lab, Kind::UserSpace);
+    wireguard.wrap(&mut lab);
+    let flows = flows(&lab);
+    for site in [Site::A, Site::B] {
+        // One after the other, as two people would.
+        std::thread::sleep(std::time::Duration::from_secs(2));
+        lab.gateway(site).start().expect("a gateway");
+    }
+    let sites = [Site::A, Site::B];
+    wait_until("both are led", || sites.iter().all(|site| wireguard.is_led(&lab, *site)));
+    wait_masked(&lab);
+    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    // As after a start of the machine: it has the endpoint that its configuration says.
+    wireguard.processes.remove(0).kill();
+    wait_until("that is told", || scene::peer(&lab, Site::A)["wrapped"]["problem"].is_string());
+    wireguard.launch(&lab, Kind::UserSpace, Site::A);
+    wait_until("both are led again", || sites.iter().all(|site| wireguard.is_led(&lab, *site)));
+    wait_masked(&lab);
+    for site in sites {
+        let wrapped = scene::peer(&lab, site)["wrapped"].clone();
+        assert_eq!(wrapped["interface"], wireguard.devices[site as usize].as_str());
+        wait_until("no problem", || scene::peer(&lab, site)["wrapped"]["problem"].is_null());
+        wait_until("the endpoint is told", || {
+            scene::peer(&lab, site)["wrapped"]["endpoint"] == wireguard.endpoint(&lab, site)
+        });
+    }
+    let text = ping(&lab, 100);
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert_eq!(with_header(&recording.finish().expect("packets")), 0, "packets in clear");
+    for process in flows {
+        process.kill();
+    }
+
+    // What is not wrapped any more goes as it did.
+    for site in sites {
+        let gateway = lab.gateway(site);
+        let text = std::fs::read_to_string(gateway.configuration()).expect("a configuration");
+        let (text, _) = text.split_once("[[wrap]]").expect("a table");
+        std::fs::write(gateway.configuration(), text).expect("a configuration");
+        gateway.signal(Signal::SIGHUP);
+    }
+    let tables = |site: Site| {
+        let words = ["nft", "list", "ruleset"];
+        scene::run(&lab, site.gateway(), &words)
+    };
+    wait_until("nothing is dropped", || sites.iter().all(|site| !tables(*site).contains("udp sport . ")));
+}
+
+/// A process that does not answer, and has `wg` wait for ever.
+#[test]
+fn a_wireguard_that_hangs_has_nobody_wait() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.rotation("1s").lanes(3).build().expect("a lab");
+    let wireguard = WireGuard::start(&lab, Kind::UserSpace);
+    wireguard.wrap(&mut lab);
+    lab.start().expect("a tunnel");
+    let problem = |lab: &Lab| scene::peer(lab, Site::A)["wrapped"]["problem"].clone();
+    wait_until("it is looked after", || problem(&lab).is_null() && wireguard.is_led(&lab, Site::A));
+    wireguard.processes[0].signal(Signal::SIGSTOP);
+    let host = Site::B.host().to_string();
+    let words = ["ping", "-n", "-q", "-i", "0.01", "-W", "1", "-c", PINGS, &host];
+    let pings = lab.spawn(Node::HostA, words, "tunnel").expect("pings");
+    for _ in 0..3 {
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        lab.gateway_a().signal(Signal::SIGHUP);
+    }
+    wait_until("that is told", || {
+        problem(&lab).as_str().is_some_and(|text| text.contains("does not answer"))
+    });
+    assert_eq!(lost("tunnel", pings), 0);
+    lab.gateway_a().restart().expect("a start beside it");
+    wireguard.processes[0].signal(Signal::SIGCONT);
+    wait_until("it is led again", || problem(&lab).is_null() && wireguard.is_led(&lab, Site::A));
+    wait_masked(&lab);
+}
+
+#[test]
+fn a_gateway_changes_its_key_and_no_packet_of_wireguards_is_lost_or_leaves_in_clear() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.rotation("1s").lanes(3).whole_packets(true).build().expect("a lab");
+    let wireguard = WireGuard::start(&lab, Kind::UserSpace);
+    wireguard.wrap(&mut lab);
+    lab.start().expect("a tunnel");
+    wait_masked(&lab);
+    let program = lab.program().display().to_string();
+    let new = scene::run(&lab, Node::GatewayA, &[&program, "genkey"]).trim().to_owned();
+    let command = format!("echo {new} | {program} pubkey");
+    let public = scene::run(&lab, Node::GatewayA, &["sh", "-c", &command]).trim().to_owned();
+    let change = |lab: &mut Lab, site: Site, change: &dyn Fn(&str) -> String| {
+        let gateway = lab.gateway(site);
+        let text = std::fs::read_to_string(gateway.configuration()).expect("a configuration");
+        std::fs::write(gateway.configuration(), change(&text)).expect("a configuration");
+        gateway.signal(Signal::SIGHUP);
+    };
+    let remote = |lab: &Lab, site| scene::peer(lab, site)["masked"]["remote"].clone();
+    let before = remote(&lab, Site::B);
+    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    let words = ["ping", "-n", "-q", "-i", "0.01", "-W", "1", "-c", "1500", "-s", "1372", "fd99::2"];
+    let pings = lab.spawn(Node::GatewayA, words, "keys").expect("pings");
+    let handshakes = scene::number(&lab, Site::A, "handshakes");
+    change(&mut lab, Site::A, &|text| {
+        let (start, rest) = text.split_once("private_key = \"").expect("a key");
+        let (old, after) = rest.split_once('"').expect("its end");
+        format!("{start}private_key = \"{new}\"\nprevious_private_key = \"{old}\"{after}")
+    });
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    assert_eq!(lab.show(Site::A).expect("a status")["public_key"], public.as_str());
+    assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session goes on");
+    assert_eq!(remote(&lab, Site::B), before);
+    change(&mut lab, Site::B, &|text| {
+        text.replace("\npublic_key = ", &format!("\nnext_public_key = \"{public}\"\npublic_key = "))
+    });
+    let uses_it = |lab: &Lab, site, key: &str| scene::peer(lab, site)["session"][key] == public.as_str();
+    wait_until("B uses it", || uses_it(&lab, Site::B, "peer_key"));
+    wait_until("A uses it", || uses_it(&lab, Site::A, "own_key"));
+    assert_ne!(remote(&lab, Site::B), before);
+    wait_until("WireGuard is led to the other end", || wireguard.is_led(&lab, Site::B));
+    let masked_before = masked(&lab, Site::B);
+    // What was forgotten is not needed any more.
+    change(&mut lab, Site::B, &|text| {
+        let lines = text.lines().filter(|line| !line.starts_with("public_key"));
+        lines.map(|line| format!("{line}\n")).collect::<String>().replace("next_public_key", "public_key")
+    });
+    change(&mut lab, Site::A, &|text| {
+        let lines = text.lines().filter(|line| !line.starts_with("previous_private_key"));
+        lines.map(|line| format!("{line}\n")).collect()
+    });
+    assert_eq!(lost("keys", pings), 0);
+    wait_masked(&lab);
+    assert!(masked(&lab, Site::B) > masked_before);
+    assert!([Site::A, Site::B].iter().all(|site| wireguard.is_led(&lab, *site)));
+    assert_eq!(with_header(&recording.finish().expect("packets")), 0, "packets in clear");
+}
+
+/// Where all is to go through WireGuard, wg-quick has a rule that takes what is not WireGuard's own: what it travels in, too.
+#[test]
+fn a_wireguard_that_takes_everything_does_not_take_what_it_travels_in() {
+    let Some(builder) = scene::lab() else { return };
+    let mut lab = builder.rotation("1s").lanes(3).whole_packets(true).build().expect("a lab");
+    let wireguard = WireGuard::start(&lab, Kind::UserSpace);
+    wireguard.wrap(&mut lab);
+    for site in [Site::A, Site::B] {
+        let (device, key) = (&wireguard.devices[site as usize], &wireguard.keys[site.other() as usize]);
+        let command = format!(
+            "wg set {device} fwmark 51820 peer {key} allowed-ips ::/0; \
+             ip -6 route add ::/0 dev {device} table 51820; \
+             ip -6 rule add not fwmark 51820 table 51820; \
+             ip -6 rule add table main suppress_prefixlength 0"
+        );
+        assert_eq!(scene::run(&lab, site.gateway(), &["sh", "-c", &command]), "");
+    }
+    lab.start().expect("a tunnel");
+    wait_masked(&lab);
+    let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
+    lab.gateway_a().restart().expect("a gateway");
+    lab.wait_connected(std::time::Duration::from_secs(30)).expect("a tunnel");
+    wait_masked(&lab);
+    let text = ping(&lab, 200);
+    assert!(text.contains(" 0% packet loss"), "{text}");
+    assert_eq!(with_header(&recording.finish().expect("packets")), 0, "packets in clear");
 }

@@ -14,6 +14,8 @@ pub(crate) struct Masked {
     name: String,
     inside: Box<dyn Contender>,
     tunnel: Sidestep,
+    /// UDP port of WireGuard's, where Sidestep is to leave the device alone.
+    port: Option<u16>,
 }
 
 impl Masked {
@@ -28,7 +30,13 @@ impl Masked {
     }
 
     fn over(inside: Box<dyn Contender>, rotation: &str) -> Self {
-        Self { name: format!("{}-mask", inside.name()), inside, tunnel: Sidestep::masking(rotation) }
+        let (name, tunnel) = (format!("{}-mask", inside.name()), Sidestep::masking(rotation));
+        Self { name, inside, tunnel, port: None }
+    }
+
+    /// The same, whose endpoints nobody leads into the tunnel: its packets are masked while somebody else does.
+    pub(crate) fn by_port(self, port: u16) -> Self {
+        Self { port: Some(port), ..self }
     }
 
     /// Starts WireGuard, and has the gateways' configurations say that it travels with the tunnel.
@@ -39,8 +47,8 @@ impl Masked {
         self.inside.start(lab, 0)?;
         for site in [Site::A, Site::B] {
             let device = self.inside.device(lab, site).unwrap_or_default();
-            let peer = site.other().letter();
-            let wrap = format!("[[wrap]]\npeer = \"site-{peer}\"\ninterface = \"{device}\"\n");
+            let what = self.port.map_or(format!("interface = \"{device}\""), |port| format!("port = {port}"));
+            let wrap = format!("[[wrap]]\npeer = \"site-{}\"\n{what}\n", site.other().letter());
             lab.gateway(site).add_table(&wrap)?;
         }
         Ok(())
@@ -70,7 +78,12 @@ impl Contender for Masked {
 
     fn start(&mut self, lab: &mut Lab, _: u32) -> Result<(), Error> {
         self.prepare(lab)?;
-        self.tunnel.start(lab, 0)
+        if self.port.is_none() {
+            return self.tunnel.start(lab, 0);
+        }
+        // Nothing is masked yet.
+        lab.gateway_a().start()?;
+        lab.gateway_b().start()
     }
 
     fn device(&self, lab: &Lab, site: Site) -> Option<String> {

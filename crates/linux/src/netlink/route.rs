@@ -183,11 +183,23 @@ impl Netlink {
 
     /// Changes the MTU of a route of ours that is there; `None` lets it follow the interface's again.
     pub fn set_route_mtu(&mut self, route: &mut Route, new_mtu: Option<u32>) -> Result<()> {
+        self.set_route(route, new_mtu, None)
+    }
+
+    /// The same, and has packets that have no source address yet get this one, which is to be this host's: `None` leaves the
+    /// choice to the kernel.
+    pub fn set_route(
+        &mut self,
+        route: &mut Route,
+        new_mtu: Option<u32>,
+        source: Option<IpAddr>,
+    ) -> Result<()> {
         let Via::Link { mtu, .. } = &mut route.via else {
             return Err(Error::other(format!("set mtu of route {route}"), "it leads to no link"));
         };
         *mtu = new_mtu;
-        let message = route_message(route);
+        let mut message = route_message(route);
+        message.attributes.extend(source.map(|source| RouteAttribute::PrefSource(source.into())));
         self.change(RouteNetlinkMessage::NewRoute(message), netlink_packet_core::NLM_F_REPLACE, || {
             format!("replace route {route}")
         })

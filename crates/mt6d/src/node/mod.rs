@@ -24,6 +24,7 @@ use crate::host_interface::{Action, HostInterface, Purpose};
 use crate::id::{EndpointId, PeerId};
 use crate::key_log::KeyLog;
 use crate::keys::{PublicKey, PublicPair};
+use crate::mask::Flow;
 use crate::outbox::Outbox;
 use crate::packet_worker::Updates;
 use crate::peer::{Peer, PeerMemory, PeerStatus, Wanted, wanted};
@@ -500,6 +501,13 @@ impl Node {
     pub fn status_of(&self, places: Range<usize>, now: Now) -> impl Iterator<Item = PeerStatus> {
         let places = places.start..places.end.min(self.peers.places());
         places.filter_map(move |place| Some(self.peers.get(PeerId(place))?.status(now)))
+    }
+
+    /// The other tunnel of each peer that may have one, by the peer's name, as it is in the session in use; None where none
+    /// is masked.
+    pub fn masked(&self) -> impl Iterator<Item = (&str, Option<Flow>)> {
+        let may = self.peers.iter().filter(|(_, peer)| peer.config.mask.is_some());
+        may.map(|(_, peer)| (peer.config.name.as_str(), peer.masked()))
     }
 
     /// Peers that are to be reached and are not heard.

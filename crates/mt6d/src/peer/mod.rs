@@ -593,7 +593,7 @@ impl Peer {
             observed: None,
             switch: None,
             rewrite: self.config.rewrite,
-            mask: self.config.mask.map(|flow| flow.port),
+            mask: self.config.mask,
             turn: env.own.turn,
         }
     }

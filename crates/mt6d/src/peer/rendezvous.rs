@@ -16,7 +16,7 @@ use crate::envelope::{self, Claim, Ephemeral, Kind, Nonce};
 use crate::handshake::{self, HandshakeError, InitiatorState, Occasion, ResponderState, SessionSecret};
 use crate::id::{Epoch, PairingId, SessionId};
 use crate::keys::PairKeys;
-use crate::mask::Flow;
+use crate::mask::{self, Flow};
 use crate::offer::{Cipher, Offer};
 use crate::received::Received;
 use crate::rendezvous::endpoint;
@@ -250,7 +250,7 @@ impl Peer {
     fn answer(&mut self, first: VerifiedFirst, received: &Received, env: &mut Env) -> Result<(), DropReason> {
         let VerifiedFirst { pairing, at, claim, seen, ephemeral, size, offer: theirs, answering } = first;
         let mut ours = self.offer(env);
-        let terms = self.terms(&ours, &theirs, seen, env);
+        let terms = self.terms(&ours, &theirs, (pairing, seen), env)?;
         ours.aes = terms.cipher == Cipher::Aes256Gcm;
         (ours.rotation, ours.lanes, ours.padding) = (terms.rotation, Some(terms.lanes), terms.padding);
         ours.shape = terms.shape;
@@ -310,7 +310,7 @@ impl Peer {
             return Err(DropReason::SourceRewritten);
         }
         let seen = prefix_of(*to.ip(), inside.prefix_len());
-        let terms = self.terms(&self.offer(env), &theirs, seen, env);
+        let terms = self.terms(&self.offer(env), &theirs, (pairing, seen), env)?;
         let delay = took.as_millis() as u64 + 1;
         let clock = theirs.unix_ms.and_then(|unix_ms| clock(unix_ms, delay, env.now));
         let learned = Learned { clock, accepted: None };
@@ -332,6 +332,8 @@ impl Peer {
         let role = self.pairing(pairing).ok_or(DropReason::Stale)?.keys.role;
         // Only who began knows how long the answer took.
         let initiated_by = if round_trip.is_some() { role } else { role.other() };
+        let pairs = self.pairings.iter().filter(|_| terms.mask.is_some()).map(|pairing| pairing.public);
+        let masked = pairs.map(|keys| (mask::address(&keys.own), mask::address(&keys.peer))).collect();
         let new = NewSession {
             peer: self.index,
             name: &self.config.name,
@@ -344,6 +346,7 @@ impl Peer {
             learned,
             keepalive: self.config.keepalive,
             budget: &mut self.budget,
+            masked,
         };
         let session = Session::begin(new, env.now.boot, env.host);
         let id = session.id;
@@ -351,8 +354,16 @@ impl Peer {
         Ok(id)
     }
 
-    /// What two offers come to: the longer interval, the fewer lanes, the stronger padding.
-    fn terms(&self, ours: &Offer, theirs: &Offer, remote_prefix: Ipv6Net, env: &Env) -> Terms {
+    /// What two offers come to, between these keys, with a peer that is there: the longer interval, the fewer lanes, the
+    /// stronger padding.
+    fn terms(
+        &self,
+        ours: &Offer,
+        theirs: &Offer,
+        (pairing, remote_prefix): (PairingId, Ipv6Net),
+        env: &Env,
+    ) -> Result<Terms, DropReason> {
+        let keys = self.pairing(pairing).ok_or(DropReason::Stale)?.public;
         let aes = ours.aes && theirs.aes;
         let shape = ours.shape.agreed(theirs.shape);
         // All of one size, on any path, with nothing that an outer header says of what is inside.
@@ -362,12 +373,14 @@ impl Peer {
         };
         let roomy = |prefix: Ipv6Net| prefix.prefix_len() <= LONGEST_REWRITE_PREFIX;
         let rewrite = ours.rewrite && theirs.rewrite && roomy(env.own.hop_prefix) && roomy(remote_prefix);
-        let mask = self.config.mask.zip(ours.mask.and(theirs.mask)).map(|(flow, port)| Flow {
-            local: SocketAddrV6::new(flow.local, flow.port, 0, 0),
-            remote: SocketAddrV6::new(flow.remote, port, 0, 0),
+        // Of these keys, whichever an end has besides: both know them, and each other's ends by them.
+        let end = |key, port| SocketAddrV6::new(mask::address(key), port, 0, 0);
+        let flow = ours.mask.zip(theirs.mask).map(|(own_port, peer_port)| Flow {
+            local: end(&keys.own, own_port),
+            remote: end(&keys.peer, peer_port),
         });
         let plain = shape == Shape::None;
-        Terms {
+        Ok(Terms {
             cipher: if aes { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 },
             rotation: ours.rotation.max(theirs.rotation),
             lanes: [ours.lanes, theirs.lanes].into_iter().flatten().min().unwrap_or(shape.lanes()),
@@ -380,9 +393,9 @@ impl Peer {
             stream: theirs.stream.zip(ours.stream),
             rekey_after: env.own.rekey_after,
             rewrite: plain && rewrite,
-            mask: mask.filter(|_| plain && !rewrite),
+            mask: flow.filter(|_| plain && !rewrite),
             turn: theirs.turn,
-        }
+        })
     }
 }
 

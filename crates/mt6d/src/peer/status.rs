@@ -139,7 +139,7 @@ impl Peer {
             rx_packets: traffic.rx_packets,
             rx_bytes: traffic.rx_bytes,
             rewrites: session.is_some_and(|s| s.terms.rewrite),
-            masked: session.and_then(|s| s.terms.mask),
+            masked: self.masked(),
             rewritten,
             drops,
             rtt: session.and_then(|s| s.round_trip.measured()),
@@ -151,6 +151,11 @@ impl Peer {
             hop_prefix: self.remote_prefix,
             allowed_ips: self.config.allowed_ips.clone(),
         }
+    }
+
+    /// The other tunnel whose packets are masked in the session in use, if they are.
+    pub(crate) fn masked(&self) -> Option<Flow> {
+        self.in_use().and_then(|at| self.sessions[at].terms.mask)
     }
 
     /// How far it is ahead for certain.

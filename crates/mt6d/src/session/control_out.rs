@@ -24,7 +24,7 @@ impl Session {
         InnerMtu {
             ipv6: sender.inner_mtu(Some(form), sender.whole),
             ipv4: sender.inner_mtu(None, false),
-            masked: sender.inner_mtu(Some(form), sender.whole || sender.masked.is_some()),
+            masked: sender.inner_mtu(Some(form), sender.whole || !sender.masked.is_empty()),
         }
     }
 

@@ -107,8 +107,8 @@ pub(crate) struct Sender {
     pub(super) remote_prefix: Ipv6Net,
     /// Packets of IPv6 may be as large as the path: they will travel without the tunnel, and until then in halves.
     pub(super) whole: bool,
-    /// The same of those between these addresses, which travel with a mask.
-    pub(super) masked: Option<Pair>,
+    /// The same of those between these addresses, which travel with a mask, or did and will while a key changes.
+    pub(super) masked: Vec<Pair>,
     pub(super) activity: Arc<Activity>,
 }
 
@@ -214,7 +214,7 @@ impl Sender {
             (IpAddr::V6(source), IpAddr::V6(destination)) => {
                 let pair = contexts::pair(source, destination);
                 let form = self.contexts.form(&pair, now);
-                let whole = self.whole || self.masked == Some(pair);
+                let whole = self.whole || self.masked.contains(&pair);
                 (Some(form), (form == Form::Full).then_some(pair), whole)
             }
             _ => (None, None, false),

@@ -331,6 +331,8 @@ pub(crate) struct NewSession<'a> {
     pub(crate) keepalive: Option<Duration>,
     /// What the peer's adaptive shape has spent, in whatever session.
     pub(crate) budget: &'a mut Option<Arc<Budget>>,
+    /// Where packets are masked: the inner ends, ours and the peer's, of all keys that the two may use.
+    pub(crate) masked: Vec<(Ipv6Addr, Ipv6Addr)>,
 }
 
 impl Session {
@@ -338,7 +340,7 @@ impl Session {
     /// the responder sent its answer.
     pub(crate) fn begin(new: NewSession, now: Time, host: &mut HostInterface) -> Self {
         let NewSession { peer, name, pairing, role, initiated_by, secret, terms, .. } = new;
-        let NewSession { round_trip, learned, keepalive, budget, .. } = new;
+        let NewSession { round_trip, learned, keepalive, budget, masked, .. } = new;
         let interval = u64::try_from(terms.rotation.as_millis()).expect("an hour at most");
         let schedule = secret.schedule();
         let clock = SessionClock::starting(now - round_trip.unwrap_or_default() / 2);
@@ -372,7 +374,7 @@ impl Session {
             remote_prefix: terms.remote_prefix,
             overhead: seal::OVERHEAD + if terms.mask.is_some() { MARK } else { 0 },
             whole: terms.rewrite,
-            masked: terms.mask.map(|flow| contexts::pair(*flow.local.ip(), *flow.remote.ip())),
+            masked: masked.iter().map(|(own, peer)| contexts::pair(*own, *peer)).collect(),
             activity: activity.clone(),
         };
         let mut session = Session {

@@ -249,6 +249,7 @@ mod tests {
             learned: Learned::default(),
             keepalive: None,
             budget: &mut None,
+            masked: Vec::new(),
         };
         Session::begin(new, BEGIN, host)
     }

@@ -92,6 +92,7 @@ impl End {
             learned: Learned::default(),
             keepalive: None,
             budget: &mut None,
+            masked: Vec::new(),
         };
         let mut session = Session::begin(new, NOW, &mut host);
         let Some(Action::Open { id, .. }) = host.next_action() else { panic!("the first lane's endpoint") };

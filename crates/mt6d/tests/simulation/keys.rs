@@ -8,12 +8,12 @@ use sidestep_mt6d::keys::{PrivateKey, PublicKey};
 use crate::network::{A, B, Network, Stream, seeds};
 
 /// A site's key, the second time.
-fn another(site: usize) -> PrivateKey {
+pub(crate) fn another(site: usize) -> PrivateKey {
     PrivateKey::from_bytes([100 + site as u8; 32])
 }
 
 /// Has a site change its key, and keep the old one beside it.
-fn change_key(network: &mut Network, site: usize) {
+pub(crate) fn change_key(network: &mut Network, site: usize) {
     let config = &mut network.sites[site].config;
     let old = std::mem::replace(&mut config.private_key, another(site));
     config.previous_key = Some(old);
@@ -21,7 +21,7 @@ fn change_key(network: &mut Network, site: usize) {
 }
 
 /// Tells a site of the key that its peer is going to have.
-fn tell(network: &mut Network, site: usize) {
+pub(crate) fn tell(network: &mut Network, site: usize) {
     network.sites[site].peer(0).next_key = Some(another(1 - site).public());
     network.reconfigure(site);
 }

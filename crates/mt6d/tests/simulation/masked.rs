@@ -1,22 +1,20 @@
 //! Another tunnel's packets on the lanes: whatever happens, whoever sends one by a lane has a peer that takes it.
 
-use std::net::IpAddr;
+use std::net::Ipv6Addr;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use sidestep_mt6d::Traffic;
-use sidestep_mt6d::config::MaskedFlow;
+use sidestep_mt6d::{Traffic, mask};
 
-use crate::network::{A, B, Network, Path, Stream, host, seeds};
+use crate::keys::{another, change_key, tell};
+use crate::network::{A, B, Network, Path, Stream, seeds};
 
 /// Ports of the other tunnel at both ends.
 const PORTS: (u16, u16) = (51_820, 51_821);
 
-fn address(site: usize) -> std::net::Ipv6Addr {
-    match host(site, 1, false) {
-        IpAddr::V6(address) => address,
-        IpAddr::V4(_) => unreachable!("it was asked for IPv6"),
-    }
+/// The other tunnel's end at a site.
+fn end(network: &Network, site: usize) -> Ipv6Addr {
+    mask::address(&network.sites[site].key())
 }
 
 fn pair(seed: u64, rotation: u64, lanes: u8) -> Network {
@@ -26,16 +24,24 @@ fn pair(seed: u64, rotation: u64, lanes: u8) -> Network {
         peer.lanes = Some(lanes);
     });
     for (site, other, port) in [(A, B, PORTS.0), (B, A, PORTS.1)] {
-        let mask = MaskedFlow { local: address(site), port, remote: address(other) };
-        network.sites[site].peer(0).mask = Some(mask);
+        let end = end(&network, other);
+        let peer = network.sites[site].peer(0);
+        peer.mask = Some(port);
+        peer.allowed_ips.push(ipnet::IpNet::from(std::net::IpAddr::V6(end)));
     }
     network
 }
 
-/// What the other tunnel sends, and something else beside it.
+/// What the other tunnel sends.
+fn other_tunnel(network: &mut Network) {
+    let (a, b) = (end(network, A), end(network, B));
+    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1).between(a, b).every_ms(20));
+    network.send(B, A, Stream::udp().ports(PORTS.1, PORTS.0).between(b, a).every_ms(20));
+}
+
+/// The same, and something else beside it.
 fn streams(network: &mut Network) {
-    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1).every_ms(20));
-    network.send(B, A, Stream::udp().ports(PORTS.1, PORTS.0).every_ms(20));
+    other_tunnel(network);
     network.send(A, B, Stream::tcp().of(1400).every_ms(100));
     network.send(B, A, Stream::udp().every_ms(100));
 }
@@ -80,7 +86,8 @@ fn a_session_that_carries_nothing_else_goes_on_and_ends_with_the_peer() {
     let mut network = pair(3, 10, 3);
     network.start();
     network.establish();
-    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1));
+    let (a, b) = (end(&network, A), end(&network, B));
+    network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1).between(a, b));
     network.run_s(400);
     assert!(network.established(A) && network.established(B));
     assert_eq!(network.status(A).handshakes, 1);
@@ -101,7 +108,8 @@ fn what_a_stranger_sends_to_a_lane_is_no_traffic() {
         let mut network = pair(5, 10, 3);
         network.start();
         network.establish();
-        network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1));
+        let inner = (end(&network, A), end(&network, B));
+        network.send(A, B, Stream::udp().ports(PORTS.0, PORTS.1).between(inner.0, inner.1));
         network.run_s(5);
         network.stop();
         let handshakes = network.status(A).handshakes;
@@ -109,7 +117,6 @@ fn what_a_stranger_sends_to_a_lane_is_no_traffic() {
         for second in 0..200 {
             if forged && network.established(A) {
                 let crossed = Traffic { rx_packets: 1, rx_bytes: 65, ..Traffic::default() };
-                let inner = (address(A), address(B));
                 network.with(A, |node, now, _, _| node.count_rewritten(inner, &crossed, now));
             }
             let before = network.observer.count;
@@ -124,6 +131,52 @@ fn what_a_stranger_sends_to_a_lane_is_no_traffic() {
         (last_busy, network.observer.count)
     };
     assert_eq!(sent_while_idle(true), sent_while_idle(false), "nobody sees that somebody sent to a lane");
+}
+
+/// With the key the inner end changes, which is no reason for a session to end: what is for the one before is masked until both
+/// use the new key, and arrives as long as both take it.
+#[test]
+fn a_key_changes_and_no_packet_of_the_flow_is_lost() {
+    for seed in seeds(10) {
+        for told_first in [true, false] {
+            let mut network = pair(seed, 10, 3);
+            network.start();
+            network.establish();
+            streams(&mut network);
+            network.run_s(5);
+            let (old, handshakes) = (end(&network, A), network.status(A).handshakes);
+            let new = mask::address(&another(A).public());
+            let local = |network: &Network| network.status(A).masked.map(|flow| *flow.local.ip());
+            let is_told = |network: &mut Network| {
+                network.sites[B].peer(0).allowed_ips.push(ipnet::IpNet::from(std::net::IpAddr::V6(new)));
+                tell(network, B);
+            };
+            if told_first {
+                is_told(&mut network);
+            } else {
+                change_key(&mut network, A);
+            }
+            let before = network.rewritten;
+            network.run_s(60);
+            assert_eq!(network.status(A).handshakes, handshakes, "seed {seed}: the session goes on");
+            assert_eq!(local(&network), Some(old), "only one end has the new key");
+            assert!(network.rewritten - before >= 58 * 100, "{}", network.rewritten - before);
+            if told_first {
+                change_key(&mut network, A);
+            } else {
+                is_told(&mut network);
+            }
+            assert!(network.run_until(Duration::from_secs(10), |n| local(n) == Some(new)).is_some());
+            // The other tunnel is led to the new end a moment later.
+            network.run_s(3);
+            other_tunnel(&mut network);
+            network.run_s(5);
+            let before = network.rewritten;
+            network.run_s(60);
+            assert!(network.rewritten - before >= 58 * 100, "{}", network.rewritten - before);
+            network.assert_all_arrived();
+        }
+    }
 }
 
 proptest! {

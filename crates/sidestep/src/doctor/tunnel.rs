@@ -1,12 +1,12 @@
 //! This machine, and the tunnel as a whole.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use config::TunnelConfig;
 use control::standby::Status as Standby;
-use control::tunnel_status::{State, Status};
+use control::tunnel_status::{Peer, State, Status, Wrapped};
 use ipnet::IpNet;
 use linux::netlink::Netlink;
 use tunnel_runtime::{obstacles, surroundings};
@@ -205,6 +205,11 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::warning("rules_restored", says));
     }
+    for (peer, wrapped) in status.peers.iter().filter_map(|peer| Some((peer, peer.wrapped.as_ref()?))) {
+        if let Some(finding) = look_at_wrapped(peer, wrapped) {
+            findings.push(finding.of(&peer.name));
+        }
+    }
     if status.keylog {
         let says = format!(
             "the keys of the tunnel are written to a file, as `up --keylog` asked for: whoever has it reads the recorded traffic (systemctl restart sidestep@{} without it, and delete the file)",
@@ -218,6 +223,29 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
         );
         findings.push(Finding::warning("no_peer", says));
     }
+}
+
+/// WireGuard that is to travel with a peer, and does not.
+fn look_at_wrapped(peer: &Peer, wrapped: &Wrapped) -> Option<Finding> {
+    let Wrapped { interface, endpoint, problem } = wrapped;
+    if let Some(problem) = problem {
+        return Some(Finding::fault("wrap", format!("{interface} is not led into the tunnel: {problem}")));
+    }
+    if peer.state == State::Established && peer.masked.is_none() {
+        let says = format!(
+            "{interface} travels without a mask: {} has no [[wrap]] for it, or one of the two ends cannot mask, which the log says (up)",
+            peer.name
+        );
+        return Some(Finding::warning("not_masked", says));
+    }
+    // The inner ends of a peer's keys are hosts of its own; a prefix may be all there is.
+    let inside = |at: &SocketAddr| peer.allowed_ips.contains(&IpNet::from(at.ip()));
+    let outside = endpoint.filter(|at| !inside(at))?;
+    let says = format!(
+        "the peer of {interface} has just sent from {outside}, past the tunnel: that is dropped from now on, and its endpoint is led back; {} is to have a [[wrap]] for it, too",
+        peer.name
+    );
+    Some(Finding::warning("wrap_left", says))
 }
 
 #[cfg(test)]

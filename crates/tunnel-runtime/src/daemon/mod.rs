@@ -31,6 +31,7 @@ use crate::peer_file::PeerFile;
 use crate::standby::{Step, Turns};
 use crate::threads::{PacketThreads, ThreadEvent};
 use crate::transparent::TransparentGateway;
+use crate::wrap::{Found, Wrapped};
 use crate::{happened, report, surroundings, token};
 use config::TunnelConfig;
 use config::attachment::Tier;
@@ -119,6 +120,8 @@ struct Daemon {
     rewrites: Option<bool>,
     /// Whether packets can be masked; none where that was not wanted at the start.
     masks: Option<bool>,
+    /// The devices whose packets are.
+    wrapped: Wrapped,
     /// How many rendezvous endpoints the socket takes that they share; none without it.
     shared: u32,
     status_request: Option<StatusRequest>,
@@ -167,11 +170,10 @@ struct StatusRequest {
 
 impl StatusRequest {
     /// Gathers some more. `None` when all is there, and answered.
-    fn gather(mut self, node: &Node, evidence: &Evidence, now: mt6d::Now) -> Option<Self> {
+    fn gather(mut self, node: &Node, evidence: &Evidence, wrapped: &Wrapped, now: mt6d::Now) -> Option<Self> {
         let end = self.place + SHARE;
-        self.status
-            .peers
-            .extend(node.status_of(self.place..end, now).map(|peer| report::peer(peer, evidence)));
+        let peers = node.status_of(self.place..end, now);
+        self.status.peers.extend(peers.map(|peer| report::peer(peer, evidence, wrapped)));
         self.place = end;
         if end < node.places() {
             return Some(self);
@@ -196,6 +198,8 @@ enum Message {
     GatewayEnded,
     /// What a peer's name says.
     Named(Named),
+    /// How the devices of `[[wrap]]` are.
+    Wrapped(Vec<Found>),
 }
 
 /// Where messages for the main thread wait, and how it is woken for them.
@@ -396,6 +400,7 @@ impl Daemon {
         let mut waiting = BusyPoll::new(self.config.tunnel.spin);
         let mut priority = Priority::new(self.config.tunnel.realtime);
         let mut remember = self.clock.now().boot + REMEMBER_EVERY;
+        self.lead_wrapped(threads);
         // Whether something was left to do when its share of a turn was over.
         let mut busy = false;
         loop {
@@ -486,6 +491,7 @@ impl Daemon {
                     Message::Loaded(config, cause) => self.loaded(config, cause, threads),
                     Message::Followed(prefix) => self.follow(prefix, threads),
                     Message::GatewayEnded => return Err(router_runtime::Error::Ended.into()),
+                    Message::Wrapped(found) => self.wrapped_found(found, threads),
                     Message::Named(named) => self.names.found(named, &self.config, &mut self.node, now),
                 }
             }
@@ -495,7 +501,7 @@ impl Daemon {
             self.status_request = self
                 .status_request
                 .take()
-                .and_then(|request| request.gather(&self.node, &self.evidence, now));
+                .and_then(|request| request.gather(&self.node, &self.evidence, &self.wrapped, now));
             busy = handled == SHARE || self.status_request.is_some();
             self.data.flush(&mut self.node, now);
             let (received, sent) = self.data.work();

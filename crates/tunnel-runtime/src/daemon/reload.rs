@@ -7,13 +7,13 @@ use ipnet::Ipv6Net;
 use mt6d::config::NOWHERE;
 use tracing::{info, warn};
 
-use super::set_up::leads_to_peers;
+use super::set_up::{is_bound, leads_to_peers};
 use super::{Before, Cause, Daemon, Message, Threads};
 use crate::error::Error;
 use crate::kernel::Command;
 use crate::limits;
 use crate::load::{Loaded, load};
-use crate::wrap;
+use crate::wrap::Found;
 use config::{Mode, TunnelConfig};
 use control::{Call, Reply, Request};
 use router_runtime::{RouterHandle, RouterThread};
@@ -180,18 +180,47 @@ impl Daemon {
     fn try_reload(&mut self, mut new: Box<TunnelConfig>, threads: &Threads) -> Result<TunnelConfig, Error> {
         let (link_mtu, aes) = (self.link_mtu, self.hardware_aes);
         let (rewrites, masks) = (self.rewrites == Some(true), self.masks == Some(true));
+        self.wrapped.know_ports(&mut new);
         // Before the kernel is where the node will not go.
         new.to_node_config(link_mtu, aes, rewrites, masks).check_values()?;
         limits::check(&new, self.shared)?;
         let (answer, applied) = mpsc::channel();
         threads.send(Command::Apply { config: new.clone(), answer });
         applied.recv().map_err(|_| Error::KernelThread)??;
-        let now = self.clock.now();
-        let masked = |peer: &str| self.node.status(now).find(|status| status.name == peer)?.masked;
-        wrap::prepare(&mut new, |peer| Some(masked(peer)?.remote.port()));
         let node_config = new.to_node_config(link_mtu, aes, rewrites, masks);
-        self.node.reconfigure(node_config, now, &mut self.data.outbox)?;
-        Ok(std::mem::replace(&mut self.config, *new))
+        self.node.reconfigure(node_config, self.clock.now(), &mut self.data.outbox)?;
+        let before = std::mem::replace(&mut self.config, *new);
+        self.lead_wrapped(threads);
+        self.wrapped.look();
+        Ok(before)
+    }
+
+    /// What was found of the devices of `[[wrap]]`, every second.
+    pub(super) fn wrapped_found(&mut self, found: Vec<Found>, threads: &Threads) {
+        self.wrapped.found(found);
+        if self.wrapped.know_ports(&mut self.config) {
+            let (rewrites, masks) = (self.rewrites == Some(true), self.masks == Some(true));
+            let config = self.config.to_node_config(self.link_mtu, self.hardware_aes, rewrites, masks);
+            if let Err(error) = self.node.reconfigure(config, self.clock.now(), &mut self.data.outbox) {
+                warn!("[[wrap]]: {error}");
+            }
+        }
+        self.lead_wrapped(threads);
+    }
+
+    /// Has the devices of `[[wrap]]` lead to where sessions have their other ends now.
+    pub(super) fn lead_wrapped(&mut self, threads: &Threads) {
+        let sessions = self.node.masked().filter_map(|(peer, flow)| Some((peer, flow?))).collect();
+        let led = self.wrapped.lead(&self.config, &sessions, || {
+            let (messages, waker) = (threads.messages.clone(), threads.waker.clone());
+            Box::new(move |found| {
+                let _ = messages.send(Message::Wrapped(found));
+                waker.wake();
+            })
+        });
+        if let Some(led) = led {
+            threads.send(Command::Lead(led));
+        }
     }
 }
 
@@ -218,7 +247,7 @@ fn refuse_fixed(
         ("[[wrap]], the first,", can_mask || new.wraps.is_empty()),
         (
             "allowed_ips, which for the first time cover a peer's hop_prefix,",
-            old.node.mode == Mode::Host || leads_to_peers(old) || !leads_to_peers(new),
+            is_bound(old) || !leads_to_peers(new),
         ),
         ("[node] mode", new.node.mode == old.node.mode),
         ("[node] internal, protect or others", new.node.transparent == old.node.transparent),

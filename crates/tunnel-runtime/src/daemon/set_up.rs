@@ -23,7 +23,8 @@ use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::peer_file::PeerFile;
 use crate::standby::Turns;
-use crate::{classic, limits, machine, wrap};
+use crate::wrap::Wrapped;
+use crate::{classic, limits, machine};
 
 /// A daemon that was killed while it started a program leaves its device to that for a moment.
 const DEVICE_HELD: Duration = Duration::from_secs(1);
@@ -49,8 +50,7 @@ impl Daemon {
         if let Some(error) = &device.unsteered {
             info!("all flows share one queue, where a large one delays the others: {error}");
         }
-        // Where a route into the tunnel leads to the peers themselves, or may: everywhere, in the network of a host.
-        let interface = if config.node.mode == Mode::Host || leads_to_peers(&config) {
+        let interface = if is_bound(&config) {
             Netlink::open()?.link_by_name(&config.node.external)?.map(|link| link.index)
         } else {
             None
@@ -94,13 +94,16 @@ impl Daemon {
         let hardware_aes = machine::has_aes() && !without(Feature::Aes);
         let mut gateway = None;
         let (mut rewrites, mut masks) = (None, None);
+        let mut wrapped = Wrapped::default();
         let mut set_up = || -> Result<Node, Error> {
             kernel.take_over_link(&config)?;
             let wanted = config.peers.iter().any(|peer| peer.rewrite);
             rewrites = wanted.then(|| kernel.prepare_rewriting(&config, &without));
             masks = (!config.wraps.is_empty()).then(|| kernel.prepare_masking(&without));
             kernel.apply(&config)?;
-            wrap::prepare(&mut config, |_| None);
+            if !config.wraps.is_empty() {
+                kernel.lead(wrapped.prepare(&mut config));
+            }
             gateway = kernel.start_transparent(&config, &options.state_dir)?;
             let mut node_config =
                 config.to_node_config(link_mtu, hardware_aes, rewrites == Some(true), masks == Some(true));
@@ -164,6 +167,7 @@ impl Daemon {
             hardware_aes,
             rewrites,
             masks,
+            wrapped,
         })
     }
 }
@@ -185,6 +189,13 @@ fn create(name: &str, queues: usize, offloads: tun::Offloads) -> linux::Result<t
             }
         }
     }
+}
+
+/// Whether the tunnel's own datagrams leave by the external interface, whatever routes and rules say: where a route into the
+/// tunnel leads to the peers themselves, or may, as everywhere in the network of a host; and where one into a tunnel that
+/// travels in this one does, as wg-quick's rule for everything that is not WireGuard's own.
+pub(super) fn is_bound(config: &TunnelConfig) -> bool {
+    config.node.mode == Mode::Host || !config.wraps.is_empty() || leads_to_peers(config)
 }
 
 /// Whether the hopping prefix of a peer, or a part of it, is behind the tunnel, too.

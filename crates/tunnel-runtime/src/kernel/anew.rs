@@ -36,7 +36,7 @@ impl Kernel {
         let name = &self.link.name;
         match self.has_taken_over() {
             true => {
-                warn!("{name} is gone: when it is there again, restart the tunnel, which had taken it over")
+                warn!("{name} is gone: when it is there again, restart the tunnel, which had taken it over");
             }
             false => info!("{name} is gone: the tunnel waits for another interface of that name"),
         }

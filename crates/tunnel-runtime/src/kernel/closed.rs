@@ -209,7 +209,7 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
 const PART_OF_DEFAULT: u8 = 3;
 
 /// What neither leaves nor comes in by the external interface: what is behind the peers, but for default routes.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct KeptOff {
     behind: Vec<IpNet>,
     /// Networks within it that are reached by that interface all the same: its own, and those that somebody has routed there.
@@ -250,7 +250,7 @@ impl KeptOff {
 
     /// The same, for the table.
     pub(super) fn outside<'a>(&'a self, tunnel: &'a str, external: &'a str, prefix: Ipv6Net) -> Outside<'a> {
-        Outside { tunnel, external, prefix, behind: &self.behind, here: &self.here }
+        Outside { tunnel, external, prefix, behind: &self.behind, here: &self.here, strays: &[] }
     }
 }
 

@@ -5,8 +5,10 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use ipnet::Ipv6Net;
 use linux::nft;
+use linux::outside::Outside;
 use tracing::warn;
 
+use super::closed::KeptOff;
 use super::{Kernel, KernelEvent};
 
 impl Kernel {
@@ -26,9 +28,12 @@ impl Kernel {
             own: &own,
             behind: &self.state.behind,
         };
-        let kept_off = self.state.kept_off.as_ref();
-        let outside =
-            kept_off.map(|kept_off| kept_off.outside(&self.tunnel, &self.link.name, prefix).render());
+        // Where all may leave, another tunnel's packets go inside all the same.
+        let (nothing, strays) = (KeptOff::default(), self.led.strays.as_slice());
+        let kept_off = self.state.kept_off.as_ref().or((!strays.is_empty()).then_some(&nothing));
+        let outside = kept_off.map(|kept_off| {
+            Outside { strays, ..kept_off.outside(&self.tunnel, &self.link.name, prefix) }.render()
+        });
         let outside = outside.as_deref();
         let rules = nft::render(&dark, true, true) + outside.unwrap_or_default();
         let before = self.tables.look()?;

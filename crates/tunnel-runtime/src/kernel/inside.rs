@@ -1,21 +1,59 @@
 //! What the tunnel's interface has, the route of the hopping prefix, and those that close the tunnel: put back where another
 //! program took it away, such as a network manager that takes the interface for its own, or whoever sets it down and up again.
 
+use std::net::IpAddr;
+
 use ipnet::IpNet;
 use linux::netlink::{Change, Route, Via};
 use mt6d::config::NOWHERE;
 use tracing::{debug, warn};
 
 use super::Kernel;
+use super::led::Led;
 
 impl Kernel {
     /// Leads packets to a destination into the tunnel, larger ones than `mtu` in smaller pieces.
     pub(super) fn lead_inside(&mut self, destination: IpNet, mtu: Option<u16>) -> linux::Result<()> {
         let mut route = Route::device(destination, self.tun_index);
         self.netlink.add_route(&route)?;
-        match mtu {
-            Some(mtu) => self.netlink.set_route_mtu(&mut route, Some(mtu.into())),
-            None => Ok(()),
+        match (mtu, self.source_towards(&destination)) {
+            (None, None) => Ok(()),
+            (mtu, source) => self.netlink.set_route(&mut route, mtu.map(u32::from), source),
+        }
+    }
+
+    /// The address of this host's that packets to a destination in the tunnel get which have none yet; `None` where that is the
+    /// kernel's choice. Another tunnel's packets are of its flow only with the one.
+    pub(super) fn source_towards(&self, destination: &IpNet) -> Option<IpAddr> {
+        let source = self.led.sources.get(destination).or_else(|| self.state.sources.get(destination));
+        // The kernel takes no other.
+        let is_there = |source: &IpAddr| self.state.addresses.iter().any(|own| own.addr() == *source);
+        source.map(|source| IpAddr::V6(*source)).filter(is_there)
+    }
+
+    /// Leads another tunnel's packets inside as they are to be led now.
+    pub(in super::super) fn lead(&mut self, led: Led) {
+        let before = std::mem::replace(&mut self.led, led);
+        if self.led.sources != before.sources {
+            self.prefer_sources();
+        }
+        if self.led.strays != before.strays
+            && let Some((prefix, on_link)) = self.state.hop
+            && let Err(error) = self.darken(prefix, on_link)
+        {
+            warn!("another tunnel's packets may leave in clear: {error}");
+        }
+    }
+
+    /// Has the routes to other tunnels' ends choose source addresses.
+    fn prefer_sources(&mut self) {
+        let ends: Vec<IpNet> = self.state.sources.keys().copied().collect();
+        for end in ends.iter().filter(|end| self.state.routes.contains(end)) {
+            let mut route = Route::device(*end, self.tun_index);
+            let mtu = self.route_mtus.get(end).copied().map(u32::from);
+            if let Err(error) = self.netlink.set_route(&mut route, mtu, self.source_towards(end)) {
+                debug!("{error}");
+            }
         }
     }
 
@@ -55,6 +93,10 @@ impl Kernel {
                 Err(error) if error.already_exists() => {}
                 Err(error) => debug!("{address} is not put back: {error}"),
             }
+        }
+        if count > 0 {
+            // With an address goes what routes say of it.
+            self.prefer_sources();
         }
         let there = self.netlink.own_routes().unwrap_or_default();
         let is_inside =

@@ -25,11 +25,13 @@ pub(crate) mod closed;
 mod dark;
 mod host_interface;
 mod inside;
+pub(crate) mod led;
 mod network_detection;
 mod prefix;
 mod tables;
 
 use closed::{Beside, ClosedRoutes, KeptOff, closed_routes, destinations};
+use led::Led;
 use network_detection::{Network, RouterDiscovery};
 pub(crate) use prefix::who_hops_in;
 use tables::Tables;
@@ -69,6 +71,8 @@ pub(super) enum Command {
     },
     /// An action of those that replace addresses or mask packets.
     Rewrite(Action),
+    /// Other tunnels' packets are led inside so from now on.
+    Lead(Led),
     Apply {
         config: Box<TunnelConfig>,
         answer: mpsc::Sender<Result<(), Error>>,
@@ -114,6 +118,8 @@ struct State {
     whole: HashSet<IpNet>,
     /// Those of these that are the peers' ends of other tunnels.
     masked: HashSet<IpNet>,
+    /// This node's end for these, unless it is said which.
+    sources: HashMap<IpNet, Ipv6Addr>,
     mtu: Option<u16>,
     /// Networks of which packets come in through the tunnel alone.
     behind: Vec<Ipv6Net>,
@@ -127,9 +133,12 @@ impl State {
         let prefixes = |peer: &PeerConfig| -> Vec<IpNet> {
             peer.allowed_ips.iter().flat_map(|prefix| destinations(*prefix, mode)).collect()
         };
-        let wrapped = config.wraps.iter().filter(|_| masks).filter_map(|wrap| config.peer(&wrap.peer));
-        let masked: HashSet<_> =
-            wrapped.map(|peer| IpAddr::V6(mt6d::mask::address(&peer.public_key)).into()).collect();
+        let wrapped = config.wraps.iter().filter_map(|wrap| config.peer(&wrap.peer));
+        let ends: HashSet<IpNet> =
+            wrapped.flat_map(config::inner_ends).map(|end| IpAddr::V6(end).into()).collect();
+        let own_end = mt6d::mask::address(&config.node.private_key.public());
+        let sources = ends.iter().map(|end| (*end, own_end)).collect();
+        let masked: HashSet<_> = ends.into_iter().filter(|_| masks).collect();
         let rewritten = config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes);
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
@@ -137,6 +146,7 @@ impl State {
             routes: config.peers.iter().flat_map(prefixes).collect(),
             whole: rewritten.chain(masked.iter().copied()).collect(),
             masked,
+            sources,
             mtu: config.tunnel.mtu,
             behind: if config.node.transparent.is_some() { Vec::new() } else { behind(config) },
             kept_off,
@@ -196,6 +206,7 @@ pub(super) struct Kernel {
     /// Where each peer hops.
     peer_prefixes: Vec<Ipv6Net>,
     route_mtus: HashMap<IpNet, u16>,
+    led: Led,
 }
 
 impl Kernel {
@@ -250,6 +261,7 @@ impl Kernel {
             hidden: config.node.transparent.is_some(),
             peer_prefixes: Vec::new(),
             route_mtus: HashMap::new(),
+            led: Led::default(),
         })
     }
 
@@ -301,6 +313,7 @@ impl Kernel {
     fn change(&mut self, new: State) -> Result<(), Error> {
         self.state.behind.clone_from(&new.behind);
         self.state.masked.clone_from(&new.masked);
+        self.state.sources.clone_from(&new.sources);
         self.state.kept_off.clone_from(&new.kept_off);
         if new.hop != self.state.hop {
             let old = self.state.hop.take();
@@ -392,6 +405,12 @@ impl Kernel {
     /// Removes all that was set up. What keeps the tunnel closed stays, if the tunnel was meant: a start that nobody has
     /// confirmed may be what has locked its administrator out.
     pub(super) fn close(mut self, meant: bool) {
+        if self.state.kept_off.is_none()
+            && !self.led.strays.is_empty()
+            && let Err(error) = self.closed.let_out(&mut self.netlink)
+        {
+            warn!("another tunnel's packets are still dropped outside: {error}");
+        }
         self.closed.end(meant, &self.closed_after, &mut self.netlink);
         // Nothing crosses over any more, before anything else changes.
         self.transparent = None;
@@ -546,6 +565,7 @@ impl Kernel {
                     Command::Close(endpoint) => self.close_endpoint(endpoint),
                     Command::Mtu { prefixes, mtu } => self.set_mtu(&prefixes, mtu),
                     Command::Rewrite(action) => self.rewrite(action),
+                    Command::Lead(led) => self.lead(led),
                     Command::Apply { config, answer } => {
                         let result = self.apply(&config);
                         if let Some(on_link) = &self.on_link {
@@ -711,7 +731,8 @@ impl Kernel {
             if self.route_mtus.insert(*prefix, fits) == Some(fits) {
                 continue;
             }
-            if let Err(error) = self.netlink.set_route_mtu(&mut route, Some(fits.into())) {
+            let source = self.source_towards(prefix);
+            if let Err(error) = self.netlink.set_route(&mut route, Some(fits.into()), source) {
                 debug!("{error}");
             }
         }

@@ -37,6 +37,8 @@ pub(crate) struct Stream {
     pub(crate) flows: u64,
     /// Source addresses, used in turn.
     pub(crate) hosts: u64,
+    /// The only source and destination, in place of hosts.
+    pub(crate) ends: Option<(Ipv6Addr, Ipv6Addr)>,
     pub(crate) ecn: Ecn,
 }
 
@@ -52,6 +54,7 @@ impl Stream {
             ports: (10_000, 7),
             flows: 1,
             hosts: 1,
+            ends: None,
             ecn: Ecn::NotEct,
         }
     }
@@ -90,6 +93,10 @@ impl Stream {
 
     pub(crate) fn hosts(self, hosts: u64) -> Self {
         Stream { hosts, ..self }
+    }
+
+    pub(crate) fn between(self, source: Ipv6Addr, destination: Ipv6Addr) -> Self {
+        Stream { ends: Some((source, destination)), ..self }
     }
 
     pub(crate) fn marked(self, ecn: Ecn) -> Self {
@@ -252,6 +259,9 @@ impl Flow {
     }
 
     fn addresses(&self, number: u64) -> (IpAddr, IpAddr) {
+        if let Some((source, destination)) = self.stream.ends {
+            return (source.into(), destination.into());
+        }
         let batch = number / self.stream.batch;
         let (source, ipv4) = (self.first_host + batch % self.stream.hosts, self.stream.ipv4);
         (host(self.from, source, ipv4), host(self.to, 1, ipv4))
