@@ -359,7 +359,8 @@ mod tests {
     fn a_device_has_a_name_of_its_own_that_the_kernel_takes() {
         assert_eq!(device_of("eth0"), "ifb4eth0");
         assert_eq!(device_of("enp0s31f6.1"), "ifb4enp0s31f6.1");
-        let long = ["enp1s0f0.100", "enp1s0f0.101", "enp1s0f0.102", "enp0s31f6.1234", "aéééééé"].map(device_of);
+        let long =
+            ["enp1s0f0.100", "enp1s0f0.101", "enp1s0f0.102", "enp0s31f6.1234", "aéééééé"].map(device_of);
         assert!(long.iter().all(|name| (12..=LONGEST).contains(&name.len())), "{long:?}");
         assert!(long[0].starts_with("ifb4enp1-"), "{long:?}");
         assert_eq!(long.iter().collect::<std::collections::BTreeSet<_>>().len(), long.len(), "{long:?}");

@@ -328,7 +328,10 @@ impl Streams {
         if decided.decision == Decision::Refuse || segment.octets.is_empty() || segment.has(tcp::RST) {
             return None;
         }
-        if decided.upper >= AROUND || at >= i64::from(decided.examined) || at + segment.octets.len() as i64 <= 0 {
+        if decided.upper >= AROUND
+            || at >= i64::from(decided.examined)
+            || at + segment.octets.len() as i64 <= 0
+        {
             return None;
         }
         if segment.fault.is_some() {

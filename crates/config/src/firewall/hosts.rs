@@ -25,11 +25,14 @@ impl Hosts {
         for network in document.network.list().iter().map(Spanned::get_ref) {
             let Some(interface) = network.interface.text() else { continue };
             let of = network.name.text().unwrap_or(interface);
-            let hosts = network.dhcp.get().into_iter().flat_map(|table| table.host.list()).map(Spanned::get_ref);
-            let hosts = hosts.filter_map(|host| Some((host.name.text()?, host.address.text()?.to_owned(), false)));
-            let hosts6 = network.dhcp6.get().into_iter().flat_map(|table| table.host.list()).map(Spanned::get_ref);
+            let hosts =
+                network.dhcp.get().into_iter().flat_map(|table| table.host.list()).map(Spanned::get_ref);
+            let hosts =
+                hosts.filter_map(|host| Some((host.name.text()?, host.address.text()?.to_owned(), false)));
             let hosts6 =
-                hosts6.filter_map(|host| Some((host.name.text()?, format!("*{}", host.address.text()?), true)));
+                network.dhcp6.get().into_iter().flat_map(|table| table.host.list()).map(Spanned::get_ref);
+            let hosts6 = hosts6
+                .filter_map(|host| Some((host.name.text()?, format!("*{}", host.address.text()?), true)));
             for (name, address, by_suffix) in hosts.chain(hosts6) {
                 networks.entry(name.to_owned()).or_default().insert(of.to_owned(), interface.to_owned());
                 if let Ok(address) = address.parse::<Address>() {
@@ -97,7 +100,10 @@ rule = [{ RULE, action = "accept" }]
             (r#"source = "admin-pc.eth2""#, &["192.168.2.5"]),
             (r#"source = ["admin-pc.office", "admin-pc.eth2"]"#, &["192.168.1.5", "192.168.2.5"]),
             (r#"from = "lan", source = "admin-pc""#, &["192.168.1.5"]),
-            (r#"from = ["guests", "wan"], source = ["printer", "admin-pc"]"#, &["192.168.1.6", "192.168.2.5"]),
+            (
+                r#"from = ["guests", "wan"], source = ["printer", "admin-pc"]"#,
+                &["192.168.1.6", "192.168.2.5"],
+            ),
         ] {
             assert_eq!(sources(rule).unwrap(), expected, "{rule}");
         }

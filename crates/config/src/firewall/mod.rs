@@ -359,7 +359,10 @@ pub(crate) fn resolve_addresses(document: &Document, words: &OneOrMany) -> Resul
     names_of_addresses(named, &Hosts::of(document)).resolve(words)
 }
 
-fn names_of_addresses<'t>(named: &'t BTreeMap<String, Spanned<OneOrMany>>, hosts: &'t Hosts) -> Names<'t, Address> {
+fn names_of_addresses<'t>(
+    named: &'t BTreeMap<String, Spanned<OneOrMany>>,
+    hosts: &'t Hosts,
+) -> Names<'t, Address> {
     Names {
         named,
         hosts: &hosts.addresses,

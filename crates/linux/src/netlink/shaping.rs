@@ -251,7 +251,8 @@ impl Cake {
             // it is cleared. Dropped packets count, since they have used the link already.
             Direction::Ingress => (DUAL_DSTHOST, BESTEFFORT, 1),
         };
-        let mut numbers = vec![(FLOW_MODE, flows), (DIFFSERV_MODE, tins), (WASH, of_received), (INGRESS, of_received)];
+        let mut numbers =
+            vec![(FLOW_MODE, flows), (DIFFSERV_MODE, tins), (WASH, of_received), (INGRESS, of_received)];
         numbers.extend([(NAT, self.nat.into()), (SPLIT_GSO, 1)]);
         let Framing { overhead, least, cells } =
             self.framing.unwrap_or(Framing { overhead: 0, least: 0, cells: false });
@@ -440,9 +441,11 @@ mod tests {
 
     #[test]
     fn one_whose_options_somebody_has_changed_is_another() {
-        for (direction, nat, cells) in
-            [(Direction::Egress, true, true), (Direction::Ingress, false, false), (Direction::Ingress, true, true)]
-        {
+        for (direction, nat, cells) in [
+            (Direction::Egress, true, true),
+            (Direction::Ingress, false, false),
+            (Direction::Ingress, true, true),
+        ] {
             for framing in [None, Some(Framing { overhead: 44, least: 84, cells })] {
                 let cake = Cake { rate: 20_000_000, direction, nat, framing };
                 let all = options(&cake);

@@ -493,7 +493,8 @@ mod tests {
         let site = office();
         let folder = tempfile::tempdir().unwrap();
         let dnsmasqs = Dnsmasqs::new(&folder.path().join("gw.journal"), &folder.path().join("gw.json"));
-        let leases = "0 02:00:00:00:00:05 192.168.1.5 printer *\n0 02:00:00:00:00:66 192.168.1.130 printer *\n";
+        let leases =
+            "0 02:00:00:00:00:05 192.168.1.5 printer *\n0 02:00:00:00:00:66 192.168.1.130 printer *\n";
         std::fs::write(dnsmasqs.leases_of("office"), leases).unwrap();
         let said = dnsmasqs.status(&site, &site.networks[0]).unwrap().leases;
         let said: Vec<_> = said.iter().map(|lease| (lease.fixed, lease.name.as_deref())).collect();

@@ -128,7 +128,8 @@ mod tests {
         assert!(collector.is_reached());
         listening.set_nonblocking(true).unwrap();
         let mut buffer = [0; 2_000];
-        let received = std::iter::from_fn(|| listening.recv(&mut buffer).ok().map(|count| buffer[..count].to_vec()));
+        let received =
+            std::iter::from_fn(|| listening.recv(&mut buffer).ok().map(|count| buffer[..count].to_vec()));
         let received: Vec<_> = received.collect();
         assert_eq!(received[0][17], 2, "templates come first");
         assert_eq!(carried(&received).len() as u32, 100 - into_nothing);

@@ -107,7 +107,7 @@ mod tests {
             ("ip:hop_limit():set(9)\nreturn #p", Some(4)),
             (
                 "if #p > 70 then ip:hop_limit():set(9) end\nlocal udp = ip:data(packet_udp)\nreturn udp:dport():get() == 5 and NF_DROP or NF_ACCEPT",
-                Some(6),
+                Some(5),
             ),
         ] {
             let text = format!(

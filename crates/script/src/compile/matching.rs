@@ -208,7 +208,7 @@ mod tests {
     fn what_a_rule_cannot_look_at_does_not_pass_the_script_by() {
         let script = Script::new("a.lua", "function process_packet(p) return NF_ACCEPT end");
         let options = |next: u8| [next, 0, 0, 0, 0, 0, 0, 0];
-        let frame = ipv6(60, &[vec![options(60); 8].concat(), options(6).to_vec(), vec![0; 20]].concat());
+        let frame = ipv6(60, &[[options(60); 8].concat(), options(6).to_vec(), vec![0; 20]].concat());
         let outcome = |script: &Script| {
             let place = AttachType::Interface { has_link: true };
             let compiled = compile(script, NoHost, RESULTS, place).expect("it compiles");

@@ -4,8 +4,6 @@ use crate::checksum::ResizeError;
 use crate::kind::ValueError;
 use crate::vlan::VlanError;
 
-use super::within::MAX_THROUGH;
-
 /// Why a view cannot be used so.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
@@ -69,7 +67,7 @@ pub enum AccessError {
         field: String,
     },
     /// More headers between a header and the one that is asked for than are followed: what is behind them is not known.
-    #[error("more than {} headers lie between: what is behind them is not looked for", MAX_THROUGH)]
+    #[error("more than eight headers lie between: what is behind them is not looked for")]
     TooDeep,
     /// More views than a handle can tell apart.
     #[error("too many views of one packet")]

@@ -156,7 +156,10 @@ fn sequence_numbers_that_come_again_are_no_copies() {
         let copy = streams.take(b"key", &segment(1, 0, b"a"), 0);
         // The half that counts is nearly through.
         assert_eq!(copy.fault, (at < (1 << 16) - 30).then_some(Fault::Contradicts), "{at}");
-        assert_eq!(streams.take(b"key", &segment((at << 16) + 5, 0, &octets[..(1 << 16) - 5]), 0).fault, None);
+        assert_eq!(
+            streams.take(b"key", &segment((at << 16) + 5, 0, &octets[..(1 << 16) - 5]), 0).fault,
+            None
+        );
     }
     assert_eq!(streams.take(b"key", &segment(0, 0, b"world"), 0).fault, None);
 }
@@ -170,7 +173,10 @@ fn what_is_forgotten_of_a_stream_may_be_restored() {
     assert_eq!(streams.take(b"key", &segment(5, 0, b"other"), 0).fault, Some(Fault::Contradicts));
     // What is known is not replaced.
     streams.restore(b"key", Decided::known(Decision::Refuse, 0, 0, 0), 0);
-    assert_eq!(streams.take(b"key", &segment(30, 0, b"x"), 0).decided.map(|one| one.decision), Some(Decision::Accept));
+    assert_eq!(
+        streams.take(b"key", &segment(30, 0, b"x"), 0).decided.map(|one| one.decision),
+        Some(Decision::Accept)
+    );
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn what_lies_behind_too_many_extension_headers_is_not_taken_for_another_packet()
     assert_eq!(bench.log(), ["nil"]);
     assert_eq!(
         bench.fails(&mut with(9)),
-        "test.lua:2: more than 8 headers lie between: what is behind them is not looked for"
+        "test.lua:2: more than eight headers lie between: what is behind them is not looked for"
     );
 }
 

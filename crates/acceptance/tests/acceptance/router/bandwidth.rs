@@ -59,8 +59,16 @@ fn unshaped(scene: &RouterScene) -> Vec<String> {
 fn is_shaped(scene: &RouterScene) -> bool {
     let there = queues(scene);
     let has = |words: &[&str]| there.lines().any(|line| words.iter().all(|word| line.contains(word)));
-    has(&["cake 5353: root", "diffserv4", "dual-srchost", " nat ", "no-ack-filter", "rtt 100ms", "overhead 38", "mpu 84"])
-        && has(&["cake 5353: dev ifb4wan0", "besteffort", "dual-dsthost", " nat ", "wash", "ingress"])
+    has(&[
+        "cake 5353: root",
+        "diffserv4",
+        "dual-srchost",
+        " nat ",
+        "no-ack-filter",
+        "rtt 100ms",
+        "overhead 38",
+        "mpu 84",
+    ]) && has(&["cake 5353: dev ifb4wan0", "besteffort", "dual-dsthost", " nat ", "wash", "ingress"])
         && has(&["mirred (Egress Redirect to device ifb4wan0) stolen"])
 }
 

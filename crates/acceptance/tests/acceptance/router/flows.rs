@@ -183,7 +183,8 @@ fn a_collector_behind_a_slow_line_is_told_all_that_there_is() {
     let said = office.scene.run("host", &["python3", "-c", SCATTER, WEB, &CONNECTIONS.to_string()]);
     assert_eq!(said, "");
     // Some two hundred datagrams, of which the socket has room for ninety.
-    let slow = ["qdisc", "replace", "dev", "wan0", "root", "tbf", "rate", "1mbit", "burst", "4k", "limit", "9mb"];
+    let slow =
+        ["qdisc", "replace", "dev", "wan0", "root", "tbf", "rate", "1mbit", "burst", "4k", "limit", "9mb"];
     assert_eq!(office.scene.run("gw", &[&["tc"][..], &slow].concat()), "");
     wait_until("all flows", || carried(&noted(&office, &folder), SERVER, WEB, 17).1 >= CONNECTIONS);
     // Another round, which has nothing new.

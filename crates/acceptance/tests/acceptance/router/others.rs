@@ -44,7 +44,8 @@ fn rules_that_somebody_takes_away_are_back() {
         wait_until(takes_away, || rules(&scene) == before);
     }
     // Connections are remembered for as long as before.
-    let remembered = |scene: &RouterScene| scene.run("gw", &["sysctl", "-n", "net.netfilter.nf_conntrack_udp_timeout"]);
+    let remembered =
+        |scene: &RouterScene| scene.run("gw", &["sysctl", "-n", "net.netfilter.nf_conntrack_udp_timeout"]);
     let seconds = remembered(&scene);
     assert_eq!(scene.run("gw", &["sysctl", "-q", "-w", "net.netfilter.nf_conntrack_udp_timeout=5"]), "");
     wait_until("the timeout", || remembered(&scene) == seconds);
@@ -68,33 +69,31 @@ fn what_somebody_takes_from_the_firewall_is_back_also_where_the_gateway_was_dead
     };
     scene.start(&(HOME.clone() + &(1..10).map(rule).collect::<String>()));
     wait_until("the Internet", || scene.answers("host", INTERNET));
-    // In any order of chains and elements.
-    let list = "nft -s list table inet sidestep-firewall | tr ',{}' '\\n' | sed 's/^[ \t]*//; s/[ \t]*$//' | sort";
-    let table = |scene: &RouterScene| scene.run("gw", &["sh", "-c", list]);
-    let whole = table(&scene);
+    let whole = firewall(&scene);
     let take = |scene: &RouterScene, what: &str| {
-        let handle = "h() { nft -a list table inet sidestep-firewall | sed -n \"s/.*$1.*# handle //p\" | head -n 1; }; ";
+        let handle = "h() { nft -a list chain inet sidestep-firewall suspicious | sed -n \"s/.*$1.*# handle //p\" | head -n 1; }; ";
         let said = scene.run("gw", &["sh", "-ec", &format!("{handle}{what}")]);
         assert_eq!(said, "");
-        assert_ne!(table(scene), whole, "{what}");
+        assert_ne!(firewall(scene), whole, "{what}");
     };
-    let rule = "nft delete rule inet sidestep-firewall headers handle $(h 'exthdr frag')";
+    let rule = "nft delete rule inet sidestep-firewall suspicious handle $(h 'exthdr frag')";
     let element = "nft delete element inet sidestep-firewall map-1-1 '{ 3 . 2001:db8:77::3 }'";
     // As many rules as before.
-    let another = "nft replace rule inet sidestep-firewall headers handle $(h 'exthdr frag') ip6 nexthdr 250 accept";
+    let another =
+        "nft replace rule inet sidestep-firewall suspicious handle $(h 'exthdr frag') ip6 nexthdr 250 accept";
     let all = [rule, element, another, "nft add table inet sidestep-firewall '{ flags dormant; }'"];
     for what in all {
         take(&scene, what);
-        wait_until(what, || table(&scene) == whole);
+        wait_until(what, || firewall(&scene) == whole);
     }
     for what in all {
         scene.kill();
         take(&scene, what);
         scene.start_again();
-        assert_eq!(table(&scene), whole, "{what}");
+        assert_eq!(firewall(&scene), whole, "{what}");
     }
     take(&scene, rule);
-    wait_until("the rule, after a crash, too", || table(&scene) == whole);
+    wait_until("the rule, after a crash, too", || firewall(&scene) == whole);
     // What was counted stays where nothing is missing.
     let times = scene.log().matches("was restored").count();
     scene.node("gw").nft("add table inet foreign\n").expect("nft");
@@ -123,12 +122,10 @@ fn a_start_that_fails_leaves_the_firewall_that_it_found() {
     scene.run("gw", &["ip", "-6", "route", "add", "2001:db8:5::/48", "dev", "lan", "metric", "512"]);
     scene.write("gw.toml", &format!("{}\n[[route]]\nto = \"2001:db8:5::/48\"\ninterface = \"lan\"\n", *HOME));
     let forwards = |scene: &RouterScene| scene.run("gw", &["sysctl", "-n", "net.ipv6.conf.all.forwarding"]);
-    let table =
-        |scene: &RouterScene| scene.run("gw", &["nft", "-s", "list", "table", "inet", "sidestep-firewall"]);
-    let guarded = table(&scene);
+    let guarded = firewall(&scene);
     for _ in 0..2 {
         fails(&scene, "2001:db8:5::/48");
-        assert_eq!((forwards(&scene).trim(), table(&scene)), ("0", guarded.clone()));
+        assert_eq!((forwards(&scene).trim(), firewall(&scene)), ("0", guarded.clone()));
     }
 
     // The next one finds it, and takes it back at its end.
@@ -136,4 +133,11 @@ fn a_start_that_fails_leaves_the_firewall_that_it_found() {
     wait_until("the Internet", || scene.answers("host", INTERNET));
     scene.stop();
     assert!(!scene.kernel().contains("sidestep"), "{}", scene.kernel());
+}
+
+/// The firewall's table, without counts, in any order of chains and elements.
+fn firewall(scene: &RouterScene) -> String {
+    let list =
+        "nft -s list table inet sidestep-firewall | tr ',{}' '\\n' | sed 's/^[ \t]*//; s/[ \t]*$//' | sort";
+    scene.run("gw", &["sh", "-c", list])
 }

@@ -74,7 +74,7 @@ impl Lower<'_> {
             let upper = lower.calculate(Operation::Add, upper, length);
             lower.emit(Action::Put { map, key, word: 0, value: upper, now: upper });
             let accepted = [again, lower_half, lower.state.take()];
-            lower.join(accepted.into_iter().flatten().collect());
+            lower.join(accepted.into_iter().flatten());
             lower.set(verdict.clone(), Slot::integer(Verdict::Accept.value()));
             let accepted = lower.state.take();
 
