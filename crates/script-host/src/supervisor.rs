@@ -89,8 +89,9 @@ struct Supervisor {
     socket: PathBuf,
     wanted: Vec<Attachment>,
     host: Option<Host>,
-    /// When it was started.
+    /// When it was started, and how long nobody starts another one if it ends: the longer, the more often it did so soon.
     started: Instant,
+    rest: Duration,
     /// Those that do not run since there is another host, and why.
     missing: Vec<(Attachment, String)>,
     /// When these are tried again, and how long it takes until then once more.
@@ -107,9 +108,9 @@ impl Scripts {
         let socket = control::socket_of_scripts().map_err(Error::Io)?;
         let wanted = attachments(scripts);
         let host = host_of(&wanted, &socket)?;
-        let (now, pause) = (Instant::now(), LOOK);
+        let (now, pause, rest) = (Instant::now(), LOOK, Duration::ZERO);
         let mut supervisor =
-            Supervisor { socket, wanted, host, started: now, missing: Vec::new(), again: now, pause };
+            Supervisor { socket, wanted, host, started: now, rest, missing: Vec::new(), again: now, pause };
         let (updates, asked) = channel::<Update>();
         let look_after = move || {
             loop {
@@ -189,10 +190,11 @@ impl Supervisor {
             let why = |script| before.iter().find(|(one, _)| one == script).map(|(_, why)| why.clone());
             let missing = self.wanted.iter().map(|script| (script.clone(), why(script).unwrap_or_default()));
             self.missing = missing.collect();
-            // One that ends again and again is started ever later.
-            if self.started.elapsed() >= LATEST {
-                (self.again, self.pause) = (Instant::now(), LOOK);
-            }
+            self.rest = match self.started.elapsed() >= LATEST {
+                true => Duration::ZERO,
+                false => (self.rest * 2).clamp(LOOK, LATEST),
+            };
+            (self.again, self.pause) = (Instant::now() + self.rest, LOOK);
         }
     }
 
