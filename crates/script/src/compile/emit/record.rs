@@ -46,10 +46,20 @@ impl Emitter<'_> {
         self.code.store(Size::Double, R10, BUFFER, R0);
         self.lock(lock, Helper::SpinLock);
         self.code.load(Size::Double, R3, R10, BUFFER);
-        let place = self.seal(map, key.len(), R3, 0);
+        // What is read as a whole is read first, and then its seal: another entry may get the place at any moment.
+        let whole = self.program.maps[map].seal_place().unwrap_or_default() / 8;
+        let is_copied = matches!(action, Action::Lookup { words, .. } if 1 + usize::from(*words) == whole);
+        let place = if is_copied {
+            self.with_record(action);
+            self.seal(map, key.len(), R10, self.found)
+        } else {
+            self.seal(map, key.len(), R3, 0)
+        };
         self.code.load(Size::Double, R1, R3, place);
         self.code.jump_if(R0, Condition::NotEqual, R1, other);
-        self.with_record(action);
+        if !is_copied {
+            self.with_record(action);
+        }
         if !matches!(action, Action::Lookup { .. }) {
             self.seal(map, key.len(), R3, 0);
             self.code.store(Size::Double, R3, place, R0);
