@@ -56,10 +56,19 @@ pub(crate) struct Found {
 /// Looks after devices.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Where each was led last, by the devices and their peers' keys, and what was wanted then, unless there may be news since.
-    led: HashMap<(String, String), (Option<Wanted>, SocketAddr)>,
+    /// By the devices and their peers' keys.
+    led: HashMap<(String, String), Last>,
     /// What was said of each last, so that nothing is said twice in a row.
     told: HashMap<String, String>,
+}
+
+/// Where a device was led last.
+struct Last {
+    at: SocketAddr,
+    /// What was wanted then, unless there may be news since.
+    wanted: Option<Wanted>,
+    /// When it was looked at last, it was at another of the peer's inner ends.
+    is_elsewhere: bool,
 }
 
 impl Watch {
@@ -81,7 +90,7 @@ impl Watch {
                     Ok(first) => {
                         devices = wanted.try_iter().last().unwrap_or(first);
                         // Somebody says that there may be news.
-                        self.led.values_mut().for_each(|(wanted, _)| *wanted = None);
+                        self.led.values_mut().for_each(|last| last.wanted = None);
                     }
                     Err(RecvTimeoutError::Timeout) => {}
                     Err(RecvTimeoutError::Disconnected) => return,
@@ -134,20 +143,26 @@ impl Watch {
         let outside = endpoint.filter(|at| !is_inner(at) && !is_of_another(&endpoints, &key, *at));
         found.stray = outside.map(|remote| Stray { port: own, remote });
         let own_peer = (interface.clone(), key.clone());
-        let last = self.led.get(&own_peer);
-        let is_led = last.is_some_and(|(before, _)| before.as_ref() == Some(wanted));
+        let last = self.led.get_mut(&own_peer);
+        let is_led = last.as_ref().is_some_and(|last| last.wanted.as_ref() == Some(wanted));
         // The port is the peer's, whatever leads there.
-        let at_first = last.map(|(_, at)| *at).or(endpoint).map(|at| at.port());
+        let at_first = last.as_ref().map(|last| last.at).or(endpoint).map(|at| at.port());
         let port = wanted.port.or(at_first).unwrap_or(own);
         let new = SocketAddr::new(wanted.remote.into(), port);
-        // It may know before anybody has said so which of the peer's ends the session has now.
-        if is_led && endpoint.is_some_and(|at| is_inner(&at) && at.port() == port) {
-            return Ok(());
+        // It may know before anybody has said so which of the peer's ends the session has now; but what was underway from the one
+        // before may have led it there, too, which nobody will say.
+        if let Some(last) =
+            last.filter(|_| is_led && endpoint.is_some_and(|at| is_inner(&at) && at.port() == port))
+        {
+            let was_elsewhere = std::mem::replace(&mut last.is_elsewhere, endpoint != Some(new));
+            if !(was_elsewhere && last.is_elsewhere) {
+                return Ok(());
+            }
         }
         // At first also where it is that already: it forgets by which interface and from which address it last sent there,
         // which are not those of today.
         wg(&["set", interface, "peer", &key, "endpoint", &new.to_string()])?;
-        self.led.insert(own_peer, (Some(wanted.clone()), new));
+        self.led.insert(own_peer, Last { at: new, wanted: Some(wanted.clone()), is_elsewhere: false });
         if endpoint != Some(new) {
             let was = endpoint.map_or_else(|| "unset".to_owned(), |endpoint| endpoint.to_string());
             info!("{interface}: the endpoint of {key} was {was}, and is {new}, in the tunnel to {peer}");
