@@ -2,7 +2,7 @@
 //! hand its segments over.
 //!
 //! A key has the numbers of a flow's, and the direction in the first one. A value has octets in the place of the time, those
-//! of [`AROUND`], which the program counts with their headers. Behind them is a number: 0 for a
+//! of [`AROUND`](crate::streams::AROUND), which the program counts with their headers. Behind them is a number: 0 for a
 //! stream that was refused, otherwise the sequence number from which on segments are still Lua's to look at, and in the
 //! upper half how many sequence numbers are: those of the octets that were examined, and those of a segment before that may
 //! reach into them.
@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use super::shared::{FLOW_KEY, Form, Map, Part, Shared};
 use crate::kind::Kind;
-use crate::streams::{AROUND, Decided, Decision, StreamKey};
+use crate::streams::{Decided, Decision, StreamKey};
 use crate::tables::{Shape, WhenFull};
 
 /// Where the direction is in the first number of a key.
@@ -70,9 +70,6 @@ pub fn of_value(value: &[u8]) -> Option<Decided> {
         }
     })
 }
-
-/// [`AROUND`], as a constant of a program.
-pub(super) const IS_AROUND: i64 = AROUND as i64;
 
 /// The map that a call without a table is about.
 pub(super) fn default() -> Arc<Shared> {

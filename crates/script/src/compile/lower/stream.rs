@@ -9,6 +9,7 @@ use crate::compile::ir::{Action, Condition, Operation};
 use crate::compile::known::Known;
 use crate::compile::shared::MapPart;
 use crate::compile::slot::{Shape, Slot};
+use crate::streams::AROUND;
 use crate::vm::Verdict;
 use wire::{protocol, tcp};
 
@@ -65,7 +66,7 @@ impl Lower<'_> {
             let distance = lower.calculate(Operation::And, distance, 0xffff_ffff);
             let (examined, free) = lower.branch(Condition::Below, distance, count);
             lower.state = examined;
-            let (first, again) = lower.branch(Condition::Below, upper, decided::IS_AROUND.into());
+            let (first, again) = lower.branch(Condition::Below, upper, AROUND.cast_signed().into());
             asks.extend(first);
             lower.state = free;
             let (lower_half, upper_half) = lower.branch(Condition::Below, distance, UPPER_HALF.into());
