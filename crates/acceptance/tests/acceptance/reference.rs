@@ -232,11 +232,19 @@ fn without_loss(program: &Path, cipher: &str, kernel: &str) -> Result<(), String
     let harmless =
         |reason: &str| matches!(reason, "offer_collision" | "no_stream" | "no_route" | "malformed_error");
     let drops = status["drops"].as_object().expect("counts");
-    assert!(drops.keys().all(|reason| harmless(reason)), "{drops:?}");
     let counts = log.lines().last().unwrap_or_default();
     for reason in classic::DropReason::ALL.iter().map(|reason| reason.name()) {
-        assert!(harmless(reason) || !counts.contains(&format!("{reason:?}")), "{counts}");
+        let of_the_reference = counts.contains(&format!("{reason:?}"));
+        // Whoever is held up for longer than an interval meets a packet whose route is over, be it one of nobody's pings.
+        if reason == classic::DropReason::ExpiredRoute.name() {
+            if of_the_reference || drops.contains_key(reason) {
+                return Err(format!("a route was over: {drops:?}, {counts}\n"));
+            }
+            continue;
+        }
+        assert!(harmless(reason) || !of_the_reference, "{counts}");
     }
+    assert!(drops.keys().all(|reason| harmless(reason)), "{drops:?}");
     // Both have stored the key that they adopted.
     for file in ["profiles", "mt-classic.json"] {
         let stored = std::fs::read_to_string(scene.folder.path().join(file)).expect("stored keys");
