@@ -70,8 +70,13 @@ impl Kernel {
         Ok(inside.collect())
     }
 
+    /// Whether the tables could not be made as they are to be, or changed meanwhile.
+    pub(super) fn doubts_tables(&self) -> bool {
+        self.state.hop.is_some() && !self.tables.are_known()
+    }
+
     /// Another program may have changed the tables that keep the prefix dark, or removed them, as one that flushes all of
-    /// them does. Returns whether they are there.
+    /// them does; or they could not be made. Returns whether they are there.
     pub(super) fn restore_dark_tables(&mut self, report: &dyn Fn(KernelEvent)) -> bool {
         let Some((prefix, on_link)) = self.state.hop else { return true };
         let found = self.tables.look();
@@ -85,7 +90,7 @@ impl Kernel {
                 }
                 warn!(
                     event = "rules_restored",
-                    "another program changed or removed the rules that keep {prefix} dark: they are restored"
+                    "the rules that keep {prefix} dark were not as they are to be, for another program's change or an error: they are restored"
                 );
                 report(KernelEvent::RulesRestored);
                 true

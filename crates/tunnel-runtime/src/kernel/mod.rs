@@ -500,6 +500,9 @@ impl Kernel {
             let masking = self.masker.as_ref().filter(|masker| masker.is_active());
             let refresh = (rewriting.is_some() || masking.is_some())
                 .then(|| REFRESH.saturating_sub(refreshed.elapsed()));
+            if self.doubts_tables() {
+                restore.get_or_insert(rested);
+            }
             let restoring = restore.map(|at| at.saturating_duration_since(Instant::now()));
             let putting = put_back.map(|at: Instant| at.saturating_duration_since(Instant::now()));
             let deadlines = [again, ask, discovery, refresh, restoring, putting];

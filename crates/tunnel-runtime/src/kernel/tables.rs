@@ -32,6 +32,11 @@ impl Tables {
         Snapshot::of(&self.all())
     }
 
+    /// Whether they were made, and it is known how the kernel had them then.
+    pub(super) fn are_known(&self) -> bool {
+        self.made.is_some()
+    }
+
     /// Whether nobody has changed them since they were made.
     pub(super) fn are(&self, now: &Snapshot) -> bool {
         self.made.as_ref().is_some_and(|(_, made)| made.is_same(now))

@@ -1,9 +1,10 @@
 //! What other programs take from the tunnel's interface: network managers, and administrators.
 
+use std::process::Command;
 use std::time::Duration;
 
 use lab::patience::wait_until;
-use lab::{Lab, Node, Site};
+use lab::{Lab, Node, Site, Topology};
 
 use super::scene;
 
@@ -58,4 +59,25 @@ fn what_another_program_takes_from_the_tunnels_interface_comes_back() {
     scene::run(&lab, Node::GatewayA, &["ip", "-6", "address", "flush", "dev", &tunnel]);
     std::thread::sleep(Duration::from_secs(2));
     assert!(!scene::run(&lab, Node::GatewayA, &["ip", "link", "show", &tunnel]).contains(",UP"));
+}
+
+/// An nft that fails while it is asked for a change: here for an address of the host's own in the prefix, which is not dark.
+#[test]
+fn rules_that_could_not_be_changed_are_changed_once_they_can_be() {
+    let Some(builder) = scene::lab() else { return };
+    let lab = scene::up(builder.topology(Topology::Switched));
+    let (nft, folder) = (lab::command::find("nft").expect("nft"), tempfile::tempdir().expect("a folder"));
+    let tool = nft.to_str().expect("a path");
+    let [failing, asked] = ["nft", "asked"].map(|name| folder.path().join(name));
+    std::fs::write(&failing, format!("#!/bin/sh\necho >{}\nexit 1\n", asked.display())).expect("a file");
+    let shell = |line: &str| scene::run(&lab, Node::GatewayA, &["sh", "-c", line]);
+    // In this test's mounts alone.
+    shell(&format!("chmod 755 {0}", failing.display()));
+    let mount = |words: &[&str]| lab::command::check(Command::new(words[0]).args(&words[1..])).expect("a mount");
+    mount(&["mount", "--bind", failing.to_str().expect("a path"), tool]);
+    shell("ip address add 2001:db8:a1::5/64 dev ex nodad");
+    wait_until("nft has been asked", || asked.exists());
+    mount(&["umount", "--lazy", tool]);
+    let rules = || shell("nft list ruleset");
+    wait_until("the address is known", || rules().contains("2001:db8:a1::5"));
 }
