@@ -139,7 +139,14 @@ impl Listening {
     ) -> io::Result<Self> {
         let metadata = std::fs::symlink_metadata(path)?;
         let waker = UnixStream::from(OwnedFd::from(listener.try_clone()?));
-        let thread = std::thread::Builder::new().name("control".into()).spawn(move || serve(&listener))?;
+        let serve = move || {
+            // It reads what others ask. What the daemon's own threads keep they may give up later than this one starts.
+            if let Err(error) = linux::process::keep_capabilities(&[]) {
+                tracing::warn!("{error}");
+            }
+            serve(&listener);
+        };
+        let thread = std::thread::Builder::new().name("control".into()).spawn(serve)?;
         Ok(Listening {
             path: path.to_owned(),
             identity: (metadata.dev(), metadata.ino()),

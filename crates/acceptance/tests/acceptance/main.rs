@@ -3,6 +3,7 @@
 
 mod adversary;
 mod charon;
+mod confined;
 mod doctor;
 mod doctor_judges;
 mod events;

@@ -11,6 +11,7 @@ use lab::patience::wait_until;
 use lab::{Lab, Node, Site};
 
 use super::scene;
+use crate::confined;
 
 fn reload(lab: &mut Lab, site: Site) -> std::process::Output {
     let socket = format!("/run/sidestep/{}.sock", lab.gateway(site).tunnel());
@@ -51,7 +52,7 @@ fn a_reload_keeps_sessions_and_a_broken_file_changes_nothing() {
     assert!(!routes.contains("2001:db8:b9::/64"), "{routes}");
     scene::assert_complete(&scene::finish(stream));
     assert_eq!(scene::number(&lab, Site::A, "handshakes"), handshakes, "the session was to stay");
-    assert_confined(lab.gateway_a().id().expect("it runs"));
+    confined::assert_confined(lab.gateway_a().id().expect("it runs"), confined::TUNNEL);
 }
 
 /// Where many gateways read their files at once, as a fleet's do, what each runs is what they wait for.
@@ -93,26 +94,6 @@ fn a_reload_runs_nft_once_for_other_rules_and_not_at_all_for_the_same() {
     assert_eq!(runs_of_reload(&mut lab), 1, "and back");
     assert_eq!(rules(&lab), before);
     assert_eq!(lab.show(Site::A).expect("a status")["rules_restored"], 0, "nobody else changed them");
-}
-
-/// All of that also where it is started by hand, as here.
-fn assert_confined(process: u32) {
-    let read = |path: &Path| std::fs::read_to_string(path).expect("a file of /proc");
-    let folder = Path::new("/proc").join(process.to_string());
-    for thread in std::fs::read_dir(folder.join("task")).expect("threads") {
-        let status = read(&thread.expect("a thread").path().join("status"));
-        for line in ["Seccomp:\t2", "NoNewPrivs:\t1"] {
-            assert!(status.contains(line), "{line} in {status}");
-        }
-        // CAP_NET_ADMIN, CAP_NET_RAW, or nothing.
-        for set in ["CapBnd:\t", "CapEff:\t", "CapPrm:\t"] {
-            let held = status.split(set).nth(1).and_then(|rest| rest.split_whitespace().next());
-            assert!(matches!(held, Some("0000000000003000" | "0000000000000000")), "{set} in {status}");
-        }
-    }
-    let limits = read(&folder.join("limits"));
-    let core = limits.lines().find(|line| line.starts_with("Max core file size")).expect("a line");
-    assert_eq!(core.split_whitespace().collect::<Vec<_>>()[4..], ["0", "0", "bytes"]);
 }
 
 #[test]

@@ -30,6 +30,8 @@ use nix::sys::signal::Signal;
 
 use scene::{INTERNET, RouterScene, SECOND};
 
+use crate::confined;
+
 /// The examples, at the interfaces of the tests.
 pub(crate) static HOME: LazyLock<String> =
     LazyLock::new(|| at_our_interfaces(include_str!("../../../../../examples/home.toml")));
@@ -310,6 +312,7 @@ fn a_gateway_with_a_tunnel_is_one_configuration_all_of_it_or_none() {
     scene.start(&both);
     wait_until("the Internet", || scene.answers("host", INTERNET));
     assert!(scene.run("gw", &["ip", "link", "show", "rt-mt6d"]).contains("UP"));
+    confined::assert_confined(scene.id(), confined::GATEWAY);
     let running = scene.kernel();
     let status = scene.status().expect("a status");
     let peer = &status["peers"][0];
