@@ -73,7 +73,8 @@ fn rules_that_could_not_be_changed_are_changed_once_they_can_be() {
     let shell = |line: &str| scene::run(&lab, Node::GatewayA, &["sh", "-c", line]);
     // In this test's mounts alone.
     shell(&format!("chmod 755 {0}", failing.display()));
-    let mount = |words: &[&str]| lab::command::check(Command::new(words[0]).args(&words[1..])).expect("a mount");
+    let mount =
+        |words: &[&str]| lab::command::check(Command::new(words[0]).args(&words[1..])).expect("a mount");
     mount(&["mount", "--bind", failing.to_str().expect("a path"), tool]);
     shell("ip address add 2001:db8:a1::5/64 dev ex nodad");
     wait_until("nft has been asked", || asked.exists());
