@@ -34,7 +34,7 @@ const GRACE: Duration = Duration::from_secs(7 * 24 * 3600);
   sidestep rotate-key mt6d0 --every 30d           whichever of the two is due: for a timer
   systemctl enable --now sidestep-rotate@mt6d0.timer")]
 pub(crate) struct RotateCommand {
-    /// Name of the tunnel, or its configuration file
+    /// Name of the configuration file in /etc/sidestep, without its ending, or its path
     tunnel: String,
     /// End the time of grace: the key before is forgotten. Refused while a session was made with it
     #[arg(long, conflicts_with = "every")]

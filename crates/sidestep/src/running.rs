@@ -6,6 +6,11 @@ use config::Config;
 use control::{Error, Request};
 use serde_json::Value;
 
+/// The unit of systemd that runs a configuration: its instance is the name of the file, which may be another than the tunnel's.
+pub(crate) fn unit_of(file: &Path) -> String {
+    format!("sidestep@{}", file.file_stem().unwrap_or_default().display())
+}
+
 /// Whether a tunnel's daemon runs, and what it has read.
 #[derive(Debug)]
 pub(crate) enum Running {

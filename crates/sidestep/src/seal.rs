@@ -32,7 +32,7 @@ use crate::terminal::print;
                         echo send\n  \
                         } | nsupdate -k /etc/sidestep/dns.key")]
 pub(crate) struct SealCommand {
-    /// Name of the tunnel, or its configuration file
+    /// Name of the configuration file in /etc/sidestep, without its ending, or its path
     tunnel: String,
     /// The peer that is to read it
     peer: String,

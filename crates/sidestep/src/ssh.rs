@@ -33,16 +33,10 @@ pub(crate) fn refuse_to_close(
     file: &Path,
     is_to_be_confirmed: bool,
 ) -> Result<(), Failure> {
-    let Some(connection) = current() else { return Ok(()) };
-    // Without an answer there is nothing to say.
-    let interface = connection.interface.clone().or_else(|| interface_to(connection.client).ok()?);
-    let Some(interface) = interface else { return Ok(()) };
-    let Some(why) = closes(firewall, file, &interface, &connection) else { return Ok(()) };
-    let Connection { client, server_port, .. } = connection;
-    refuse(
-        &format!("from {client} by {interface} to port {server_port}: {why}; let it in"),
-        is_to_be_confirmed,
-    )
+    match why_closed(firewall, file) {
+        Some(why) => refuse(&why, is_to_be_confirmed),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a configuration whose firewall closes the connection which the command came by, or whose tunnel takes its client
@@ -66,9 +60,23 @@ pub(crate) fn taken_away(tunnel: &TunnelConfig) -> Option<String> {
     why_taken_away(tunnel).map(|why| closed(&why))
 }
 
+/// What this firewall, once it is in force, does to the connection that the command came by, if it closes it.
+pub(crate) fn closed_by(firewall: &Firewall, file: &Path) -> Option<String> {
+    why_closed(firewall, file).map(|why| closed(&why))
+}
+
 /// Whether the command came by one.
 pub(crate) fn is_used() -> bool {
     current().is_some()
+}
+
+fn why_closed(firewall: &Firewall, file: &Path) -> Option<String> {
+    let connection = current()?;
+    // Without an answer there is nothing to say.
+    let interface = connection.interface.clone().or_else(|| interface_to(connection.client).ok()?)?;
+    let why = closes(firewall, file, &interface, &connection)?;
+    let Connection { client, server_port, .. } = connection;
+    Some(format!("from {client} by {interface} to port {server_port}: {why}; let it in"))
 }
 
 fn why_taken_away(tunnel: &TunnelConfig) -> Option<String> {

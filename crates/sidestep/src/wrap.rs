@@ -10,7 +10,7 @@ use config::TunnelConfig;
 use crate::failure::Failure;
 use crate::load::load_tunnel;
 use crate::peer::{FileOption, about, check_name, folder, made_folder, reload, write_new};
-use crate::running::Running;
+use crate::running::{Running, unit_of};
 use crate::terminal::print;
 
 /// The first line of files that are ours to remove.
@@ -97,7 +97,7 @@ impl WrapOptions {
             }
             // A daemon that has begun without has given up the right to load programs.
             if before.wraps.is_empty() && matches!(running, Running::FromIt) {
-                return Ok(format!(", from the next start on: systemctl restart sidestep@{tunnel}"));
+                return Ok(format!(", from the next start on: systemctl restart {}", unit_of(file)));
             }
             Ok(reload(tunnel, running)?)
         });

@@ -1,4 +1,4 @@
-//! `docs/ipsec.md` and `docs/stack.md`: what they name is there.
+//! `docs/ipsec.md` and `docs/stack.md`: what they name is there. README: its figures are those of `docs/performance.md`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -74,6 +74,37 @@ fn every_test_that_the_documents_name_is_there() {
                 path.iter().any(|part| part == file)
             };
             assert!(file.is_empty() || files.iter().any(is_there), "{name}: {test} is not in {file}");
+        }
+    }
+}
+
+/// The cells of a table's row, from the section with this heading on.
+fn row<'a>(text: &'a str, heading: &str, name: &str) -> Vec<&'a str> {
+    let section = text.split_once(heading).expect(heading).1;
+    let line = section.lines().find(|line| line.starts_with(&format!("| {name} |")));
+    let line = line.unwrap_or_else(|| panic!("{heading}: no row {name}"));
+    line.trim_matches('|').split('|').map(str::trim).collect()
+}
+
+#[test]
+fn the_figures_of_readme_are_those_of_the_benchmark() {
+    let readme = std::fs::read_to_string(root().join("README.md")).expect("README.md");
+    let text = document("performance.md");
+    let (_, text) = text.split_once("<!-- bench:begin -->").expect("tables");
+    let columns = [
+        ("### TCP throughput, Mbit/s", 1),
+        ("### UDP in batches without loss, thousand datagrams/s", 2),
+        ("### Latency under load, µs", 2),
+        ("### Resident memory, MB", 1),
+    ];
+    for contender in ["none", "sidestep", "wireguard-go", "boringtun"] {
+        let said = row(&readme, "| `sidestep-lab bench`, medians", contender);
+        for ((heading, column), said) in
+            columns.into_iter().zip(&said[1..]).filter(|(_, said)| !said.is_empty())
+        {
+            // Without the lowest and the highest.
+            let measured = row(text, heading, contender)[column].split(" (").next().expect("a median");
+            assert_eq!(*said, measured, "README, {contender}: {heading}");
         }
     }
 }

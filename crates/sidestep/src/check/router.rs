@@ -17,6 +17,7 @@ use router_runtime::firewall::compiled;
 
 use crate::firewall;
 use crate::show::text as words;
+use crate::ssh;
 
 /// What `sidestep up` would do with this configuration, as a gateway.
 pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
@@ -72,6 +73,10 @@ pub(crate) fn describe(file: &Path, gateway: &RouterConfig) -> String {
         if !Path::new("/sys/class/net").join(interface).exists() {
             let _ = writeln!(text, "\nThere is no interface {interface} yet (`ip link` lists them).");
         }
+    }
+    if let Some(closed) = gateway.firewall.as_ref().and_then(|firewall| ssh::closed_by(firewall, file)) {
+        let _ =
+            writeln!(text, "\nMachine   WARNING: {closed}, or begin with `sidestep up FILE --confirm 60s`");
     }
     text
 }

@@ -7,6 +7,7 @@ use config::{Mode, TunnelConfig};
 use control::tunnel_status::{Peer, Status};
 
 use super::finding::Finding;
+use crate::running::unit_of;
 use crate::show::text::stands_by;
 
 /// Reads it, and compares it with what runs: as that is what is returned. None if it is wrong, or not there.
@@ -68,7 +69,9 @@ fn difference(config: &TunnelConfig, status: &Status) -> String {
     let (change, needs_restart) = change(config, status).unzip();
     let change = change.map_or(String::new(), |change| format!("{change}: "));
     match needs_restart {
-        Some(true) => format!("{change}`systemctl restart sidestep@{name}` applies it"),
+        Some(true) => {
+            format!("{change}`systemctl restart {}` applies it", unit_of(Path::new(&status.file)))
+        }
         _ => format!("{change}`sidestep reload {name}` applies it, or says why not"),
     }
 }

@@ -12,6 +12,7 @@ use linux::netlink::Netlink;
 use tunnel_runtime::{obstacles, surroundings};
 
 use super::finding::Finding;
+use crate::running::unit_of;
 use crate::show::standby::OLD_MS;
 
 /// Nobody uses a program from before it was written.
@@ -69,12 +70,12 @@ pub(super) fn look(
         let says = "the clock of this machine was never set: first contact needs one that is right to an hour (timedatectl set-ntp true), or `clockless` at both ends";
         findings.push(Finding::fault("clock_unset", says));
     }
-    if status.is_some() {
-        look_at_device(config, peer, findings);
+    if let Some(status) = status {
+        look_at_device(config, status, peer, findings);
     }
 }
 
-fn look_at_device(config: &TunnelConfig, peer: Option<&str>, findings: &mut Vec<Finding>) {
+fn look_at_device(config: &TunnelConfig, status: &Status, peer: Option<&str>, findings: &mut Vec<Finding>) {
     let Ok(mut netlink) = Netlink::open() else { return };
     let name = &config.tunnel.name;
     match netlink.link_by_name(name) {
@@ -84,7 +85,8 @@ fn look_at_device(config: &TunnelConfig, peer: Option<&str>, findings: &mut Vec<
             findings.push(Finding::fault("tunnel_down", says));
         }
         Ok(None) => {
-            let says = format!("the device {name} is gone (systemctl restart sidestep@{name})");
+            let unit = unit_of(Path::new(&status.file));
+            let says = format!("the device {name} is gone (systemctl restart {unit})");
             findings.push(Finding::fault("tunnel_gone", says));
         }
         Err(_) => {}
@@ -212,8 +214,8 @@ pub(super) fn look_at_status(status: &Status, findings: &mut Vec<Finding>) {
     }
     if status.keylog {
         let says = format!(
-            "the keys of the tunnel are written to a file, as `up --keylog` asked for: whoever has it reads the recorded traffic (systemctl restart sidestep@{} without it, and delete the file)",
-            status.tunnel
+            "the keys of the tunnel are written to a file, as `up --keylog` asked for: whoever has it reads the recorded traffic (systemctl restart {} without it, and delete the file)",
+            unit_of(Path::new(&status.file))
         );
         findings.push(Finding::warning("keys_logged", says));
     }

@@ -17,6 +17,7 @@ use linux::netlink::Netlink;
 use super::manager::{ConfiguredBy, Machine};
 use crate::failure::Failure;
 use crate::load::load;
+use crate::running::unit_of;
 use crate::terminal::print;
 
 /// Before the files of cloud-init and netplan, which begin with `10-`: the first one counts.
@@ -307,14 +308,14 @@ fn next_steps(file: &Path, machine: &Machine, folder: Option<&Path>) -> String {
         );
     };
     let begin = if machine.runs_networkd() { "restart" } else { "enable --now" };
-    let service = file.file_stem().map(|name| name.to_string_lossy()).unwrap_or_default();
+    let unit = unit_of(file);
     let mut text = String::from("\n");
     if folder != Path::new("/etc/systemd") {
         let _ = writeln!(text, "systemd-networkd reads these folders in /etc/systemd: take the files there.");
     }
     let _ = writeln!(
         text,
-        "To apply it:\n    systemctl {begin} systemd-networkd\n    systemctl enable --now sidestep@{service}\nIPv6 addresses and \
+        "To apply it:\n    systemctl {begin} systemd-networkd\n    systemctl enable --now {unit}\nIPv6 addresses and \
          routes that networkd has set stay until their lifetimes end."
     );
     text

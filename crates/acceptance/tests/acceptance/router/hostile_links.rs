@@ -315,7 +315,7 @@ fn a_firewall_that_closes_the_ssh_connection_is_refused() {
         let state = scene.folder.path().join("state").display().to_string();
         let file = scene.folder.path().join("gw.toml").display().to_string();
         let words = format!(
-            "SSH_CONNECTION='{connection}' sh -c 'timeout 3 {} up {file} --state-dir {state} {arguments}; true'",
+            "SSH_CONNECTION='{connection}' sh -c '{0} check {file}; timeout 3 {0} up {file} --state-dir {state} {arguments}; true'",
             scene.program()
         );
         scene.run("gw", &["sh", "-c", &words])
@@ -323,7 +323,8 @@ fn a_firewall_that_closes_the_ssh_connection_is_refused() {
     scene.node("gw").ip("addr add 2001:db8:0:1::2/64 dev wan0 nodad\n").expect("the address of its sshd");
     let from_outside = "2001:db8:0:1::1 50000 2001:db8:0:1::2 22";
     let refused = up("", from_outside);
-    assert!(refused.contains("closes the SSH connection") && refused.contains("--confirm 60s"), "{refused}");
+    assert_eq!(refused.matches("closes the SSH connection").count(), 2, "check and up say it: {refused}");
+    assert!(refused.contains("or add --confirm 60s"), "{refused}");
     assert!(!refused.contains("the gateway is up"), "{refused}");
     let told = up("--confirm 60s", from_outside);
     assert!(told.contains("closes the SSH connection") && told.contains("the gateway is up"), "{told}");
