@@ -1,7 +1,7 @@
 //! Why the host does not run, or does not do what it is asked for.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::attachment::AttachmentError;
@@ -41,7 +41,7 @@ pub(super) enum RequestError {
     #[error("{key}: {0}", key = .0.key())]
     Attachment(#[from] AttachmentError),
     /// Its file cannot be read.
-    #[error("cannot read {}: {source}", file.display())]
+    #[error("cannot read {}: {source}{}", file.display(), out_of_sight(file))]
     File { file: PathBuf, source: io::Error },
     /// It does not come to run.
     #[error("{0}")]
@@ -176,4 +176,14 @@ pub(super) enum AttachError {
     /// The kernel refused something.
     #[error("{0}")]
     Kernel(#[from] linux::Error),
+}
+
+/// What a host that is a service's child may need to be told of: it has other eyes than who asks it.
+fn out_of_sight(file: &Path) -> &'static str {
+    let is_private = ["/home", "/root", "/tmp", "/var/tmp"].iter().any(|folder| file.starts_with(folder));
+    if is_private {
+        " (the host of a service sees no home folders and another /tmp: put it into /etc/sidestep)"
+    } else {
+        ""
+    }
 }
