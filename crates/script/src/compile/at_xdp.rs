@@ -21,6 +21,13 @@ fn at_ingress(frame: &[u8]) -> Option<Vec<u8>> {
     matches!(frame.get(12..14), Some([0x08, 0] | [0x86, 0xdd])).then_some(frame)
 }
 
+/// Whether it has two tags, one of them of VLAN 0.
+fn has_priority_tag(frame: &[u8]) -> bool {
+    let is_tag = |at: usize| matches!(frame.get(at..at + 2), Some([0x81, 0] | [0x88, 0xa8]));
+    let is_none = |at: usize| frame.get(at..at + 2).is_some_and(|tag| tag[0] & 15 == 0 && tag[1] == 0);
+    is_tag(12) && is_tag(16) && (is_none(14) || is_none(18))
+}
+
 /// A script in both: the same frames one after the other, each with what came of it.
 struct Both {
     loaded: InKernel,
@@ -52,6 +59,8 @@ impl Both {
                 expected = AT_XDP.drop;
             }
             failed = error;
+        } else if has_priority_tag(frame) {
+            expected = AT_XDP.error;
         }
         let told = || format!("{failed:?}\n{}\n{}", hex::encode(frame), self.text);
         let got = self.loaded.program.test_run(frame).unwrap_or_else(|error| panic!("{error}: {}", told()));
@@ -83,6 +92,35 @@ fn it_has_the_verdicts_the_logs_and_the_tables_of_the_vm() {
     println!("{scripts} scripts, {logs} of them log, {tables} have tables; {cases} cases");
     let enough = scripts > programs / 24 && logs > programs / 120 && tables > programs / 120;
     assert!(programs < 400 || enough, "{scripts} {logs} {tables}");
+}
+
+/// The kernel takes a tag of VLAN 0 off behind XDP, and what it and another one leave is received.
+#[test]
+fn two_tags_of_which_one_is_of_vlan_0_are_an_error() {
+    if !may_load() {
+        return;
+    }
+    let mut both =
+        Both::of("function process_packet(p) nf.log(#p) return NF_ACCEPT end").expect("it compiles");
+    let mut packet = vec![0x86, 0xdd, 0x60, 0, 0, 0, 0, 4, 59, 64];
+    packet.extend([0xfd; 36]);
+    for (tags, is_error) in [
+        (&[0x81, 0, 0, 0][..], false),
+        (&[0x81, 0, 0, 0, 0x81, 0, 0, 0], true),
+        (&[0x88, 0xa8, 0xf0, 0, 0x81, 0, 0, 5], true),
+        (&[0x81, 0, 0, 5, 0x88, 0xa8, 0xe0, 0], true),
+        (&[0x81, 0, 0, 0, 0x81, 0, 0, 5, 0x81, 0, 0, 5], true),
+        (&[0x88, 0xa8, 0, 5, 0x81, 0, 1, 0], false),
+        (&[0x81, 0, 0, 5, 0x81, 0, 0, 5, 0x81, 0, 0, 0], false),
+    ] {
+        let frame = [&[2; 12][..], tags, &packet].concat();
+        assert_eq!(has_priority_tag(&frame), is_error, "{tags:x?}");
+        both.run(&frame);
+    }
+    // Cut within the second.
+    for length in 16..20 {
+        both.run(&[&[2; 12][..], &[0x81, 0, 0, 5, 0x81, 0, 0, 0]].concat()[..length]);
+    }
 }
 
 /// What lies on both sides of the place of a tag, at places that are known and that the packet decides.

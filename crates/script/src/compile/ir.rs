@@ -296,11 +296,12 @@ pub enum Failure {
     Negative,
     Tagged,
     TooDeep,
+    PriorityTag,
 }
 
 impl Failure {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::OutsidePacket,
         Self::NilValue,
         Self::DivisionByZero,
@@ -311,6 +312,7 @@ impl Failure {
         Self::Negative,
         Self::Tagged,
         Self::TooDeep,
+        Self::PriorityTag,
     ];
 }
 
@@ -326,6 +328,9 @@ impl fmt::Display for Failure {
             Failure::StepIsZero => "'for' step is zero",
             Failure::Tagged => "the packet has a VLAN tag already",
             Failure::TooDeep => "more than eight headers lie between: what is behind them is not looked for",
+            Failure::PriorityTag => {
+                "of two VLAN tags one is of VLAN 0, which the kernel takes off only later: what is behind them was not seen"
+            }
             Failure::Negative => "what metrics export takes 0 or more",
         })
     }

@@ -153,3 +153,53 @@ fn vlans_are_counted_by_their_tags() {
     assert_eq!(String::from_utf8_lossy(&count()), "3\n");
     scene.sidestep(&["unload", &file]);
 }
+
+/// Such a tag the kernel takes off behind the script, and it receives what the other one leaves.
+#[test]
+fn no_packet_hides_behind_a_tag_of_vlan_0_and_another() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let trunk = Trunk::new(&scene);
+    let vlan = "link add link lan name lan.5 type vlan id 5\nlink set lan.5 up\n";
+    scene.router.ip(vlan).expect("a VLAN of the router");
+    let drop = "function process_packet(p)
+  local ip = p:data(packet_eth):data(packet_ip6)
+  local icmp = ip and ip:data(packet_icmp6)
+  return icmp and icmp:type():get() == 128 and NF_DROP or NF_ACCEPT
+end
+";
+    let file = scene.script("drop.lua", drop);
+    let hiding: [&[u8]; 3] = [
+        &[0x81, 0, 0, 0, 0x81, 0, 0, 0],
+        &[0x88, 0xa8, 0xe0, 0, 0x81, 0, 0, 5],
+        &[0x81, 0, 0, 5, 0x81, 0, 0xe0, 0],
+    ];
+    let long = Duration::from_secs(10);
+    let errors = || scene.only_status()["errors"].as_u64().expect("a number");
+    for (number, tags) in (100..).zip(hiding) {
+        trunk.ping(tags, number);
+        assert!(trunk.is_answered(number, long), "without a script: {tags:x?}");
+    }
+    let load = "--hook ingress --dev lan --tier kernel";
+    for (at, options) in (2_u16..).zip([load.to_owned(), format!("{load} --xdp")]) {
+        scene.load(&file, &options, &[]);
+        // Two VLANs deep is another interface's.
+        trunk.ping(&[0x81, 0, 0, 5, 0x81, 0, 0, 6], 1);
+        let numbers: Vec<u16> = (100 * at..).take(hiding.len()).collect();
+        for (number, tags) in numbers.iter().zip(hiding) {
+            trunk.ping(tags, *number);
+        }
+        let deadline = Instant::now() + long;
+        while errors() < 3 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let status = scene.only_status();
+        assert_eq!(status["errors"], 3, "{options}: {status}");
+        assert!(!trunk.is_answered(numbers[2], Duration::from_millis(100)), "{options}");
+        assert!(status["last_error"].to_string().contains("one is of VLAN 0"), "{options}: {status}");
+        scene.sidestep(&["unload", &file]);
+    }
+    scene.load(&file, load, &["--failure", "accept"]);
+    trunk.ping(hiding[0], 400);
+    assert!(trunk.is_answered(400, long), "{}", scene.only_status());
+    scene.sidestep(&["unload", &file]);
+}

@@ -7,11 +7,13 @@ use wire::ethernet;
 
 use super::{BUFFER, DYNPTR, Emitter};
 use crate::compile::attach_type::{ADDRESSES, AttachType, Side};
-use crate::compile::ir::Operand;
-use crate::vlan::TAGS;
+use crate::compile::ir::{Failure, Operand};
+use crate::vlan::{LARGEST, TAGS};
 
 /// Octets of a VLAN tag.
 const TAG: i32 = 4;
+/// Its bits that say which VLAN.
+const VLAN: u16 = LARGEST;
 // At XDP there is no dynptr, so its place on the stack has these.
 const LENGTH: i16 = DYNPTR;
 const ETHERTYPE: i16 = BUFFER;
@@ -33,7 +35,11 @@ impl<'a> Emitter<'a> {
                 for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
                     self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), seen);
                 }
-                self.pass(unseen);
+                if self.before == 0 {
+                    self.look_behind_tags(unseen);
+                } else {
+                    self.pass(unseen);
+                }
                 self.code.bind(seen);
             }
             AttachType::Xdp => self.begin_at_xdp(),
@@ -58,6 +64,46 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// Of what is not IP, which passes unseen, fails at what comes to be IP later. A packet with two tags, one beside it and one
+    /// in the frame, is that of a VLAN within a VLAN, which has an interface of its own. But a tag of VLAN 0 is one of no
+    /// VLAN: behind this place the kernel takes it off (`__netif_receive_skb_core`), and receives what the other tag leaves.
+    /// R0 has the EtherType.
+    fn look_behind_tags(&mut self, unseen: Label) {
+        let [tagged, hidden] = [(); 2].map(|()| self.code.label());
+        for kind in TAGS {
+            self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), tagged);
+        }
+        self.code.jump(unseen);
+        self.code.bind(tagged);
+        self.code.load(Size::Word, R0, R6, context::VLAN_PRESENT);
+        self.code.jump_if(R0, Condition::Equal, 0, unseen);
+        self.code.load(Size::Word, R0, R6, context::VLAN_TCI);
+        self.code.and(R0, VLAN.into());
+        self.code.jump_if(R0, Condition::Equal, 0, hidden);
+        self.code.copy(R1, R6);
+        self.code.set(R2, ethernet::HEADER_LEN as i32);
+        self.code.copy(R3, R10);
+        self.code.add(R3, i32::from(BUFFER));
+        self.code.set(R4, 2);
+        self.code.call(Helper::SkbLoadBytes);
+        self.code.jump_if(R0, Condition::NotEqual, 0, unseen);
+        self.code.load(Size::Half, R0, R10, BUFFER);
+        self.code.and(R0, VLAN.to_be().into());
+        self.code.jump_if(R0, Condition::Equal, 0, hidden);
+        self.pass(unseen);
+        self.fail_unseen(hidden);
+    }
+
+    /// Fails before the function has begun.
+    fn fail_unseen(&mut self, label: Label) {
+        let mut lines = self.program.blocks.iter().flat_map(|block| &block.code).map(|code| code.line);
+        let line = lines.next().unwrap_or_default();
+        self.code.bind(label);
+        self.start_counting();
+        self.start_tracing();
+        self.give_up(Failure::PriorityTag, line);
+    }
+
     /// It fails for flags alone, of which there are none.
     pub(super) fn make_dynptr(&mut self, layout: &Layout) {
         self.code.copy(R1, R6);
@@ -69,7 +115,7 @@ impl<'a> Emitter<'a> {
 
     /// The packet's length goes to the stack, and by how much what is behind the addresses has moved.
     fn begin_at_xdp(&mut self) {
-        let [seen, tagged, unseen] = [(); 3].map(|()| self.code.label());
+        let [seen, tagged, twice, hidden, unseen] = [(); 5].map(|()| self.code.label());
         self.code.copy(R6, R1);
         self.code.call(Helper::XdpBufferLength);
         self.code.copy(R7, R0);
@@ -82,17 +128,30 @@ impl<'a> Emitter<'a> {
             for kind in [ethernet::ETHERTYPE_IPV4, ethernet::ETHERTYPE_IPV6] {
                 self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), seen);
             }
-            if at == ethernet::HEADER_LEN as i32 - 2 {
-                for kind in TAGS {
-                    self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), tagged);
-                }
-                self.code.jump(unseen);
+            let is_first = at == ethernet::HEADER_LEN as i32 - 2;
+            for kind in TAGS {
+                let to = if is_first { tagged } else { twice };
+                self.code.jump_if(R0, Condition::Equal, i32::from(kind.to_be()), to);
+            }
+            self.code.jump(unseen);
+            if is_first {
                 self.code.bind(tagged);
                 self.code.set(R8, TAG);
                 self.code.add(R7, -TAG);
             }
         }
+        // As at ingress: see `look_behind_tags`.
+        self.code.bind(twice);
+        for at in [ethernet::HEADER_LEN as i32, ethernet::HEADER_LEN as i32 + TAG] {
+            self.code.set(R2, at);
+            self.load_at_xdp(ETHERTYPE, 2);
+            self.code.jump_if(R0, Condition::NotEqual, 0, unseen);
+            self.code.load(Size::Half, R0, R10, ETHERTYPE);
+            self.code.and(R0, VLAN.to_be().into());
+            self.code.jump_if(R0, Condition::Equal, 0, hidden);
+        }
         self.pass(unseen);
+        self.fail_unseen(hidden);
         self.code.bind(seen);
         self.code.store(Size::Double, R10, LENGTH, R7);
         self.code.store(Size::Double, R10, Self::MOVED, R8);
