@@ -411,6 +411,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_field_is_in_the_manual() {
+        let manual = std::fs::read_to_string("../../docs/operations.md").unwrap();
+        let (_, table) = manual.split_once("| `version`, `file`").unwrap();
+        let (table, _) = table.split_once("\n\n").unwrap();
+        let first_cells: String =
+            table.lines().map(|line| line.trim_start_matches("| ").split(" |").next().unwrap()).collect();
+        let said = |name: &str| {
+            ["`", "`.", "`peers[]."].iter().any(|before| first_cells.contains(&format!("{before}{name}`")))
+        };
+        let value = serde_json::to_value(example()).unwrap();
+        for object in [&value, &value["peers"][0]] {
+            // What there is not in most states is null there, but has its name.
+            for name in object
+                .as_object()
+                .unwrap()
+                .keys()
+                .filter(|name| !["version", "file", "peers"].contains(&name.as_str()))
+            {
+                assert!(said(name), "{name} is not in docs/operations.md");
+            }
+        }
+    }
+
+    #[test]
     fn field_names_are_a_contract() {
         let value = serde_json::to_value(example()).unwrap();
         for field in [
