@@ -2,7 +2,10 @@
 //! from them comes in by it. Routes alone do not see to that. A neighbor's router advertisement makes one for any /64, which
 //! goes before that of a shorter prefix, and before that of the same one by its metric; RFC 4861, 6.3.4, leaves it no choice.
 //!
-//! It is there as long as the routes that refuse what the tunnel carries: also when the tunnel is down.
+//! What other tunnels exchange past this one is dropped by whatever interface it goes: their peers may be reached by another
+//! uplink, or over IPv4, than where this tunnel hops.
+//!
+//! The table is there as long as the routes that refuse what the tunnel carries: also when the tunnel is down.
 
 use std::net::SocketAddr;
 
@@ -10,7 +13,7 @@ use ipnet::{IpNet, Ipv6Net};
 
 use crate::nft;
 
-/// Counts packets that came in by the external interface from behind the tunnel.
+/// Counts packets that came in by the external interface from behind the tunnel, and other tunnels' past this one.
 const ARRIVED: &str = "arrived";
 
 /// What is on either side of the external interface.
@@ -45,8 +48,7 @@ pub fn table_name(tunnel: &str) -> String {
     nft::table_name(tunnel) + "-outside"
 }
 
-/// Packets that came in by the external interface from behind the tunnel and were dropped, since the table was made; none
-/// without the table.
+/// Packets that came in past the tunnel and were dropped, since the table was made; none without the table.
 pub fn arrived(tunnel: &str) -> u64 {
     crate::ruleset::counted_packets(crate::ruleset::Family::Inet, &table_name(tunnel), ARRIVED).unwrap_or(0)
 }
@@ -60,8 +62,9 @@ impl Outside<'_> {
         let named = [("behind", behind.iter().collect()), ("here", here.iter().collect())];
         let (emptied, sets) = nft::network_sets(&table, &named);
         // A host behind may have a tunnel of its own between the same ports: what is forwarded is not this one's.
-        let leaving = self.strays("sport", "daddr", "dport", "fib saddr type local drop");
+        let leaving = self.strays("oifname", "sport", "daddr", "dport", "fib saddr type local drop");
         let arriving = self.strays(
+            "iifname",
             "dport",
             "saddr",
             "sport",
@@ -78,8 +81,8 @@ impl Outside<'_> {
              \tcounter {ARRIVED} {{\n\t}}\n\
              \tchain leaving {{\n\
              \t\ttype filter hook postrouting priority -150; policy accept;\n\
-             \t\toifname != \"{external}\" accept\n\
              {leaving}\
+             \t\toifname != \"{external}\" accept\n\
              \t\tip6 saddr {prefix} accept\n\
              \t\tip6 daddr != @behind6 accept\n\
              \t\tip daddr != @behind4 accept\n\
@@ -89,8 +92,8 @@ impl Outside<'_> {
              \t}}\n\
              \tchain arriving {{\n\
              \t\ttype filter hook prerouting priority -145; policy accept;\n\
-             \t\tiifname != \"{external}\" accept\n\
              {arriving}\
+             \t\tiifname != \"{external}\" accept\n\
              \t\tip6 daddr {prefix} accept\n\
              \t\tip6 saddr != @behind6 accept\n\
              \t\tip saddr != @behind4 accept\n\
@@ -102,14 +105,17 @@ impl Outside<'_> {
         )
     }
 
-    /// Rules for strays, with the words for their ends that hold in one direction.
-    fn strays(&self, port: &str, address: &str, remote_port: &str, verdict: &str) -> String {
+    /// Rules for strays, with the words for their ends that hold in one direction. By the tunnel's own device they go through
+    /// the tunnel.
+    fn strays(&self, interface: &str, port: &str, address: &str, remote_port: &str, verdict: &str) -> String {
+        let tunnel = self.tunnel;
         let rule = |(version, is_ipv4): (&str, bool)| {
             let strays = self.strays.iter().filter(|stray| stray.remote.is_ipv4() == is_ipv4);
             let element =
                 |Stray { port, remote }: &Stray| format!("{port} . {} . {}", remote.ip(), remote.port());
             let elements: Vec<_> = strays.map(element).collect();
-            let ends = format!("udp {port} . {version} {address} . udp {remote_port}");
+            let ends =
+                format!("{interface} != \"{tunnel}\" udp {port} . {version} {address} . udp {remote_port}");
             match elements.is_empty() {
                 true => String::new(),
                 false => format!("\t\t{ends} {{ {} }} {verdict}\n", elements.join(", ")),
@@ -137,9 +143,9 @@ mod tests {
         };
         let text = outside.render();
         for rule in [
-            "udp sport . ip daddr . udp dport { 51820 . 192.0.2.1 . 7 } fib saddr type local drop",
-            "udp sport . ip6 daddr . udp dport { 51820 . 2001:db8::1 . 8, 51820 . 2001:db8::2 . 9 } fib saddr type local drop",
-            "udp dport . ip saddr . udp sport { 51820 . 192.0.2.1 . 7 } fib daddr type local counter name arrived drop",
+            "oifname != \"t\" udp sport . ip daddr . udp dport { 51820 . 192.0.2.1 . 7 } fib saddr type local drop",
+            "oifname != \"t\" udp sport . ip6 daddr . udp dport { 51820 . 2001:db8::1 . 8, 51820 . 2001:db8::2 . 9 } fib saddr type local drop",
+            "iifname != \"t\" udp dport . ip saddr . udp sport { 51820 . 192.0.2.1 . 7 } fib daddr type local counter name arrived drop",
         ] {
             assert!(text.contains(rule), "{text}");
         }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use linux::netlink::{Netlink, Route};
 use linux::netns;
 use linux::nft::{self, PrefixDelivery};
+use linux::outside::{self, Outside, Stray};
 use linux::packet::{self, PacketSocket};
 use linux::ruleset::{self, Family};
 use linux::udp::{EndpointOptions, EndpointSocket, SendOutcome};
@@ -81,6 +82,37 @@ fn a_routed_prefix_is_dark_but_for_the_exact_four_tuple() {
     assert!(pair.b.run(|| nft::remove(TUNNEL).unwrap()));
     assert!(!pair.b.run(|| nft::remove(TUNNEL).unwrap()));
     assert!(answers(&pair.a, ACTIVE).contains(&(58, 129)));
+}
+
+/// Its peer may be reached over IPv4, or by another uplink than where the tunnel hops.
+#[test]
+fn what_another_tunnel_sends_past_this_one_is_dropped_by_whatever_interface_it_goes() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let bind = |node: &Node, address: Ipv6Addr, port: u16| {
+        let socket = node.run(|| UdpSocket::bind((address, port)).unwrap());
+        socket.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+        socket
+    };
+    let (own, other, remote) = (bind(&pair.a, A, 51_820), bind(&pair.a, A, 51_821), bind(&pair.b, B, 7));
+    let crosses = |from: &UdpSocket, to: &UdpSocket| {
+        // Of what is dropped on its way out the sender hears.
+        let _ = from.send_to(b"hello", to.local_addr().unwrap());
+        to.recv_from(&mut [0; 10]).is_ok()
+    };
+    let both_ways = |own: &UdpSocket| [crosses(own, &remote), crosses(&remote, own)];
+    let strays = [Stray { port: 51_820, remote: remote.local_addr().unwrap() }];
+    // The last is about this interface itself: what goes by the tunnel's own goes through the tunnel.
+    for (tunnel, external, passes) in [(TUNNEL, LINK, false), (TUNNEL, "ex", false), (LINK, "ex", true)] {
+        let prefix = ROUTED.parse().unwrap();
+        let outside = Outside { tunnel, external, prefix, behind: &[], here: &[], strays: &strays };
+        pair.a.run(|| nft::apply(&outside.render()).unwrap());
+        assert_eq!(both_ways(&own), [passes; 2], "{tunnel} {external}");
+        assert_eq!(both_ways(&other), [true; 2], "{tunnel} {external}");
+        pair.a.must(&format!("nft delete table inet {}", outside::table_name(tunnel)));
+    }
 }
 
 #[test]
