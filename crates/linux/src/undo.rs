@@ -266,10 +266,29 @@ impl Journal {
     /// Attaches a BPF program of type `sched_cls` to an interface, as well as the kernel can; only what would outlive a
     /// crash is written down. It is detached when what is returned is dropped.
     pub fn attach(&mut self, program: &Program, index: u32, direction: Direction) -> Result<Attachment> {
-        match Attachment::tcx(program, index, direction) {
-            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-                self.attach_filter(program, Filter::new(index, direction))
-            }
+        let by_link = Attachment::tcx(program, index, direction);
+        self.or_attach_filter(by_link, program, Filter::new(index, direction))
+    }
+
+    /// The same, before those that others have attached: one that lets a packet pass ends what those behind it see.
+    pub fn attach_first(
+        &mut self,
+        program: &Program,
+        index: u32,
+        direction: Direction,
+    ) -> Result<Attachment> {
+        let by_link = Attachment::tcx_before(program, index, direction);
+        self.or_attach_filter(by_link, program, Filter::new(index, direction))
+    }
+
+    fn or_attach_filter(
+        &mut self,
+        by_link: Result<Attachment>,
+        program: &Program,
+        filter: Filter,
+    ) -> Result<Attachment> {
+        match by_link {
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => self.attach_filter(program, filter),
             result => result,
         }
     }

@@ -6,7 +6,7 @@ use linux::bpf::attach::{Attachment, Direction, Filter, attach_to_own_device};
 use linux::bpf::{Program, ProgramKind};
 use linux::netlink::{Link, Netlink};
 use linux::undo::Journal;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::next_hop::Outside;
 
@@ -50,11 +50,12 @@ impl ProgramsBeside {
         Ok(this)
     }
 
+    /// Before other programs: no other is to have what is for this one, and what is not it leaves to them.
     fn enter(&mut self, external: &Link, journal: &mut Journal) -> linux::Result<()> {
         let program = &self.incoming[usize::from(external.mac.is_some())];
         let (index, ingress) = (external.index, Direction::Ingress);
         self.entrance = Some(match self.tcx {
-            true => journal.attach(program, index, ingress)?,
+            true => journal.attach_first(program, index, ingress)?,
             false => journal.attach_filter(program, Filter::new(index, ingress))?,
         });
         Ok(())
@@ -73,6 +74,22 @@ impl ProgramsBeside {
                  restart the tunnel if that stays so",
                 external.name
             );
+        }
+    }
+
+    /// Puts the program at the external interface back where another program has removed it: what comes in would reach the
+    /// daemon, which can do nothing with it. Needs CAP_NET_ADMIN alone.
+    pub(super) fn put_back(&mut self, external: &Link) {
+        let program = &self.incoming[usize::from(external.mac.is_some())];
+        match self.entrance.as_mut().map_or(Ok(false), |entrance| entrance.put_back(program)) {
+            Ok(false) => {}
+            Ok(true) => warn!(
+                "another program took away the filter at {} that hears packets which are masked, or whose addresses are replaced: \
+                 it is put back",
+                external.name
+            ),
+            // It may be gone, or about to be made anew.
+            Err(error) => debug!("{error}"),
         }
     }
 }

@@ -149,6 +149,16 @@ impl Attachment {
         }
     }
 
+    /// Attaches it again where somebody has removed the filter, or the discipline that it was in; a link nobody can remove
+    /// so. Returns whether it was gone.
+    pub fn put_back(&mut self, program: &Program) -> Result<bool> {
+        let Attached::Filter { filter, netlink } = &mut self.attached else { return Ok(false) };
+        if netlink.has_filter(filter)? {
+            return Ok(false);
+        }
+        self.replace(program).map(|()| true)
+    }
+
     /// The filter, if it is attached by one.
     pub(crate) fn filter(&self) -> Option<Filter> {
         match &self.attached {

@@ -9,6 +9,7 @@ use netlink_packet_route::tc::{
     TcAttribute, TcBpfFlags, TcFilterBpf, TcFilterBpfOption, TcHandle, TcMessage, TcOption,
 };
 
+use super::shaping::was_there;
 use super::{Netlink, PROTOCOL};
 use crate::bpf::attach::{Direction, Filter};
 use crate::error::Result;
@@ -47,19 +48,16 @@ impl Netlink {
         })
     }
 
+    /// Whether a filter of ours is there.
+    pub(crate) fn has_filter(&mut self, filter: &Filter) -> Result<bool> {
+        let request = RouteNetlinkMessage::GetTrafficFilter(message(filter));
+        was_there(self.change(request, 0, || format!("look for a BPF filter of interface {}", filter.index)))
+    }
+
     /// Removes a filter of ours. Returns whether it was there.
     pub(crate) fn delete_filter(&mut self, filter: &Filter) -> Result<bool> {
         let request = RouteNetlinkMessage::DelTrafficFilter(message(filter));
-        match self.change(request, 0, || format!("delete a BPF filter of interface {}", filter.index)) {
-            Ok(()) => Ok(true),
-            // Neither is the filter, or its priority, or the discipline, or the interface.
-            Err(error)
-                if matches!(error.raw_os_error(), Some(libc::ENOENT | libc::EINVAL | libc::ENODEV)) =>
-            {
-                Ok(false)
-            }
-            Err(error) => Err(error),
-        }
+        was_there(self.change(request, 0, || format!("delete a BPF filter of interface {}", filter.index)))
     }
 }
 

@@ -221,7 +221,7 @@ impl Netlink {
 }
 
 /// Neither is the object, or where it would be.
-fn was_there(result: Result<()>) -> Result<bool> {
+pub(super) fn was_there(result: Result<()>) -> Result<bool> {
     match result {
         Ok(()) => Ok(true),
         Err(Error { source, .. })

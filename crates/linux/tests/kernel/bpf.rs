@@ -210,6 +210,43 @@ fn a_program_sees_packets_until_it_is_dropped() {
 }
 
 #[test]
+fn a_program_that_is_to_be_first_stays_it_and_comes_back_where_its_filter_is_removed() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    let index = pair.a.link().index;
+    let directory = tempfile::tempdir().unwrap();
+    let counts = counter();
+    let sees = || {
+        let before = counts.sum(&FIRST).unwrap()[0];
+        assert!(ping(&pair));
+        counts.sum(&FIRST).unwrap()[0] > before
+    };
+    pair.a.run(|| {
+        let program = counting(&counts, verdict::NEXT);
+        let mut netlink = Netlink::open().unwrap();
+        let (mut journal, _) = Journal::open(&directory.path().join("mt6d0.undo"), &mut netlink).unwrap();
+        let ends_it = counting(&counter(), verdict::PASS);
+        let other = Attachment::tcx(&ends_it, index, Direction::Ingress);
+        let mut first = journal.attach_first(&program, index, Direction::Ingress).unwrap();
+        assert!(sees() && !first.put_back(&program).unwrap());
+        assert_eq!(first.mechanism() == Mechanism::Tcx, other.is_ok());
+        drop((first, other));
+
+        let filter = Filter::new(index, Direction::Ingress);
+        let mut filter = journal.attach_filter(&program, filter).unwrap();
+        assert!(sees() && !filter.put_back(&program).unwrap());
+        pair.a.must(&format!("tc qdisc delete dev {LINK} clsact"));
+        assert!(!sees());
+        assert!(filter.put_back(&program).unwrap() && sees());
+        journal.detach(&mut netlink, filter).unwrap();
+        journal.undo_all(&mut netlink).unwrap();
+    });
+    assert_eq!(filters(&pair.a), "");
+}
+
+#[test]
 fn a_filter_that_a_crash_left_is_undone_and_nobody_elses() {
     if !netns::available_to_tests() {
         return;

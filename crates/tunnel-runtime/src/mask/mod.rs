@@ -234,9 +234,10 @@ impl Masker {
         }
     }
 
-    /// Draws again, and looks again how packets leave. To be called every second: tells which packets crossed since, by the
-    /// flow's addresses.
+    /// Draws again, and looks again how packets leave, and whether they are still heard. To be called every second: tells which
+    /// packets crossed since, by the flow's addresses.
     pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<((Ipv6Addr, Ipv6Addr), Traffic)> {
+        self.programs.put_back(&self.outside.external);
         let flows: Vec<Flow> = self.flows.keys().copied().collect();
         let mut crossed = Vec::new();
         for flow in flows {

@@ -174,8 +174,10 @@ impl Rewriter {
         }
     }
 
-    /// Looks again how packets leave. To be called every second: tells which packets crossed since.
+    /// Looks again how packets leave, and whether they are still heard. To be called every second: tells which packets crossed
+    /// since.
     pub(super) fn refresh(&mut self, netlink: &mut Netlink) -> Vec<(Inner, Traffic)> {
+        self.programs.put_back(&self.outside.external);
         self.next_hops.clear();
         for (inner, sent) in self.sent.clone() {
             self.send(inner, sent, netlink);

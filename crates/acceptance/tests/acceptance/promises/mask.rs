@@ -269,6 +269,10 @@ fn an_external_interface_that_is_made_anew_serves_again() {
                 let words = ["tc", "filter", "show", "dev", "ex", "ingress"];
                 scene::run(lab, Node::GatewayA, &words).matches("bpf chain 0 handle").count()
             };
+            // A program that shapes what comes in takes away all that is there.
+            scene::run(&lab, Node::GatewayA, &["tc", "qdisc", "delete", "dev", "ex", "clsact"]);
+            assert_eq!(filters(&lab), 0);
+            wait_until("the filter is back", || filters(&lab) == 1 && passes());
             lab.gateway_a().kill();
             assert_eq!(filters(&lab), 1, "the kernel keeps it");
             lab.gateway_a().start().expect("a gateway");
