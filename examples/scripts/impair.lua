@@ -1,8 +1,9 @@
 -- A bad network: delay, jitter, loss and reordering for tests of programs. Set the globals, here or in a script of the
 -- same state.
 --
--- A packet that waits is taken out of its path (NF_STOLEN) and sent anew when its time has come. Up to 4096 packets wait
--- in a state at a time; what comes when there are as many is lost, as in a queue. What is not IP goes on at once.
+-- A packet that waits is taken out of its path (NF_STOLEN) and sent anew when its time has come. Up to 4096 packets, and
+-- 8 MB of them, each of which is there twice, wait in a state at a time; what comes then is lost, as in a queue. What is
+-- not IP goes on at once.
 
 DELAY = 50      -- milliseconds
 JITTER = 10     -- milliseconds by which a delay may be longer or shorter, each as likely as another

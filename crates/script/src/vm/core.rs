@@ -7,7 +7,7 @@ use std::rc::Rc;
 use mlua::{Function, HookTriggers, Lua, Table, VmState};
 
 use super::error::fail;
-use super::named::Tables;
+use super::named::{Named, Tables, Waiting};
 use super::twin::Twin;
 use crate::host::Host;
 use crate::metric::Declared;
@@ -22,13 +22,15 @@ const INSTRUCTIONS_PER_LOOK: u32 = 1000;
 const OCTETS_PER_INSTRUCTION: usize = 64;
 /// Most deferred calls that wait at a time.
 pub const MAX_DEFERRED: usize = 4096;
+/// Names of tables, counters and the like that packets may make: these are never forgotten.
+const MOST_LATE_NAMES: usize = 256;
 
 /// What a state may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Lua instructions for one packet, in steps of 1000.
     pub instructions: u64,
-    /// Octets of memory of a Lua state, and as many again of byte arrays.
+    /// Octets of memory of a Lua state, as many again of byte arrays, and as many again that wait with deferred calls.
     pub memory: usize,
 }
 
@@ -47,6 +49,8 @@ pub(crate) struct Job {
     /// Octets, and the name of the protocol that they are.
     pub(crate) packet: Option<(Vec<u8>, String)>,
     pub(crate) origin: Option<Vec<u8>>,
+    /// Its octets, as they count.
+    pub(super) waiting: Waiting,
 }
 
 /// What all Lua states of a machine share.
@@ -112,6 +116,8 @@ pub(crate) struct Core {
     /// What is left besides while a test has a packet looked at.
     set_aside: Cell<Option<u64>>,
     exhausted: Cell<bool>,
+    /// Whether the top level of a script runs.
+    pub(super) is_loading: Cell<bool>,
     /// Octets in byte arrays, which Lua does not count.
     pub(crate) byte_arrays: Rc<Cell<usize>>,
     pub(crate) limits: Limits,
@@ -137,6 +143,7 @@ impl Core {
             instructions_left: Cell::new(limits.instructions),
             set_aside: Cell::new(None),
             exhausted: Cell::new(false),
+            is_loading: Cell::new(false),
             byte_arrays: Rc::default(),
             limits,
             preloaded: RefCell::default(),
@@ -199,6 +206,20 @@ impl Core {
     pub(crate) fn copies(&self, octets: usize) {
         let instructions = (octets / OCTETS_PER_INSTRUCTION) as u64;
         self.instructions_left.set(self.instructions_left.get().saturating_sub(instructions));
+    }
+
+    /// Refuses one more name of a table or the like, which is not there yet, once packets have made enough.
+    pub(super) fn may_name(&self, lua: &Lua, named: &mut Named) -> mlua::Result<()> {
+        if self.is_loading.get() {
+            return Ok(());
+        }
+        if named.late >= MOST_LATE_NAMES {
+            let what = "tables, counters and the like have been made while packets came, and are never forgotten: \
+                        make them at the top level";
+            return Err(fail(lua, format_args!("{MOST_LATE_NAMES} {what}")));
+        }
+        named.late += 1;
+        Ok(())
     }
 
     /// Gives instructions back that were not the script's own.

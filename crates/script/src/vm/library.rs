@@ -6,6 +6,7 @@ use mlua::{AnyUserData, Function, LightUserData, Lua, MultiValue, Table, Value};
 
 use super::core::{Core, Job, MAX_DEFERRED};
 use super::error::fail;
+use super::named::lock;
 use super::natives::{handle, is_octets};
 use super::verdict::Verdict;
 use super::{streams, tables, traced};
@@ -66,18 +67,21 @@ fn schedule(lua: &Lua, core: &Rc<Core>) -> mlua::Result<Function> {
             }
             None => None,
         };
-        let job = Job {
-            state: core.state,
-            function: function.to_string_lossy(),
-            id,
-            packet,
-            origin: optional(&origin)?,
-        };
+        let (function, origin) = (function.to_string_lossy(), optional(&origin)?);
+        let handed = packet.as_ref().map_or(0, |(octets, _)| octets.len());
+        let octets = function.len() + handed + origin.as_ref().map_or(0, Vec::len);
+        core.copies(octets);
         let mut shared = core.shared.borrow_mut();
         if shared.jobs.len() >= MAX_DEFERRED {
             return Err(fail(lua, format_args!("{MAX_DEFERRED} deferred calls are waiting already")));
         }
-        shared.defer(delay_ms, job);
+        // With those of other threads, and those that are handed over to one.
+        let waiting = lock(&shared.tables.0).wait(octets, core.limits.memory);
+        let Some(waiting) = waiting else {
+            let most = core.limits.memory;
+            return Err(fail(lua, format_args!("deferred calls with {most} octets are waiting already")));
+        };
+        shared.defer(delay_ms, Job { state: core.state, function, id, packet, origin, waiting });
         Ok(())
     })
 }

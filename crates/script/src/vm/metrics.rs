@@ -49,6 +49,9 @@ pub(super) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable) -> mlua::Result
             metric.map(|metric| declare(lua, &shared, &name, MetricKind::Counter, metric)).transpose()?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
+        if !named.counters.contains_key(&name) {
+            shared.may_name(lua, &mut named)?;
+        }
         named.keep(&name, persistent);
         if let Some(metric) = &metric {
             named.export(&name, MetricKind::Counter, metric);
@@ -69,6 +72,9 @@ pub(super) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable) -> mlua::Result
         let metric = declare(lua, &shared, &name, MetricKind::Histogram, metric)?;
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
+        if !named.histograms.contains_key(&name) {
+            shared.may_name(lua, &mut named)?;
+        }
         named.keep(&name, persistent);
         named.export(&name, MetricKind::Histogram, &metric);
         let known = named.histograms.get(&name).filter(|known| known.bounds() == bounds);

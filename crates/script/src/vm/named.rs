@@ -1,6 +1,6 @@
 //! What scripts have made by name and share: tables, counters, histograms, sets of prefixes, flows, streams.
 
-use std::sync::atomic::AtomicI64;
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -25,8 +25,24 @@ pub(super) struct Named {
     pub(super) streams: FxHashMap<String, Arc<Mutex<Streams>>>,
     /// Names of what is to outlive the process.
     pub(super) persistent: FxHashSet<String>,
+    /// How many of these names were made by packets.
+    pub(super) late: usize,
+    /// Octets of work that was put off, wherever it waits.
+    waiting: Arc<AtomicUsize>,
     /// What metrics export counters and histograms as, for as long as a state is there whose scripts have said it.
     metrics: FxHashMap<(String, MetricKind), Vec<Weak<Metric>>>,
+}
+
+/// Octets that wait with work that was put off, until it is done or left out.
+pub(crate) struct Waiting {
+    octets: usize,
+    all: Arc<AtomicUsize>,
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.octets, Ordering::Relaxed);
+    }
 }
 
 impl Named {
@@ -42,8 +58,16 @@ impl Named {
     /// Notes what metrics export it as, as long as somebody keeps that.
     pub(super) fn export(&mut self, name: &str, kind: MetricKind, metric: &Arc<Metric>) {
         let said = self.metrics.entry((name.to_owned(), kind)).or_default();
-        said.retain(|known| known.strong_count() > 0);
+        // Packets may say it again and again.
+        said.retain(|known| known.strong_count() > 0 && known.as_ptr() != Arc::as_ptr(metric));
         said.push(Arc::downgrade(metric));
+    }
+
+    /// Has so many octets wait with work that is put off; none if there would be more than `most`.
+    pub(super) fn wait(&self, octets: usize, most: usize) -> Option<Waiting> {
+        let more = |waiting: usize| waiting.checked_add(octets).filter(|sum| *sum <= most);
+        self.waiting.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Waiting { octets, all: Arc::clone(&self.waiting) })
     }
 
     /// What was said last, of those who are still there.

@@ -62,10 +62,12 @@ impl State {
     pub(crate) fn load(&self, source: &str, path: &str) -> Result<(), ScriptError> {
         self.core.renew_budget();
         let chunk = self.lua.load(source).set_name(format!("@{path}")).set_mode(mlua::chunk::ChunkMode::Text);
+        self.core.is_loading.set(true);
         let loaded = match source.contains(points::TWIN) {
             true => self.core.taking_twins(&self.lua, path).and_then(|twins| chunk.call(twins)),
             false => chunk.exec(),
         };
+        self.core.is_loading.set(false);
         loaded.map_err(|error| self.error(&error))
     }
 
@@ -73,7 +75,10 @@ impl State {
     pub(crate) fn evaluate(&self, source: &str, path: &str) -> Result<mlua::MultiValue, ScriptError> {
         self.core.renew_budget();
         let chunk = self.lua.load(source).set_name(format!("@{path}")).set_mode(mlua::chunk::ChunkMode::Text);
-        chunk.eval().map_err(|error| self.error(&error))
+        self.core.is_loading.set(true);
+        let value = chunk.eval();
+        self.core.is_loading.set(false);
+        value.map_err(|error| self.error(&error))
     }
 
     /// The global function of this name.

@@ -37,7 +37,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     let shared = Rc::clone(core);
     let make = move |lua: &Lua, options: LuaTable| {
         let name = super::options::name(lua, &options)?;
-        Ok(streams(&shared, name, limits(lua, &options)?))
+        streams(lua, &shared, name, limits(lua, &options)?)
     };
     nf.set("streams", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
@@ -45,7 +45,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
     let stream = move |lua: &Lua, (view, octets, wanted): Arguments| {
         let StreamsHandle(table, name) = match wanted {
             Some(wanted) => wanted.borrow::<StreamsHandle>()?.clone(),
-            None => streams(&shared, String::new(), Limits::default()),
+            None => streams(lua, &shared, String::new(), Limits::default())?,
         };
         let now_ms = shared.shared.borrow_mut().host.now_ms();
         let found = shared.with(lua, octets.as_ref(), |store, protocols| {
@@ -82,13 +82,17 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<Shared> {
 }
 
 /// The table of streams of this name and bounds.
-fn streams(core: &Core, name: String, limits: Limits) -> StreamsHandle {
+fn streams(lua: &Lua, core: &Core, name: String, limits: Limits) -> mlua::Result<StreamsHandle> {
     let named = core.shared.borrow().tables.clone();
     let mut named = lock(&named.0);
-    let known = named.streams.get(&name).filter(|known| lock(known).limits() == limits);
-    let streams = known.map_or_else(|| Arc::new(Mutex::new(Streams::new(limits))), Arc::clone);
+    let known = named.streams.get(&name).cloned();
+    if known.is_none() {
+        core.may_name(lua, &mut named)?;
+    }
+    let known = known.filter(|known| lock(known).limits() == limits);
+    let streams = known.unwrap_or_else(|| Arc::new(Mutex::new(Streams::new(limits))));
     named.streams.insert(name.clone(), Arc::clone(&streams));
-    StreamsHandle(streams, name)
+    Ok(StreamsHandle(streams, name))
 }
 
 fn limits(lua: &Lua, options: &LuaTable) -> mlua::Result<Limits> {

@@ -16,7 +16,7 @@ use super::error::fail;
 use super::metrics::{self, CounterHandle, HistogramHandle};
 use super::named::{Flows, ScriptTable, lock};
 use super::natives::handle;
-use super::options::{name, persistent};
+use super::options::{LONGEST_NAME, name, persistent};
 use crate::compile::shared::{self, Part};
 use crate::entry::{EntryError, prefix, split};
 use crate::kind::{self, Kind};
@@ -66,6 +66,9 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let named = shared.shared.borrow().tables.clone();
         let mut named = lock(&named.0);
         let there = named.tables.get(&name).cloned();
+        if there.is_none() {
+            shared.may_name(lua, &mut named)?;
+        }
         let table = match there {
             Some(known) if known.key == key && known.value == value => {
                 reshape(&shared, &name, &mut lock(&known.entries), shape);
@@ -99,7 +102,10 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
                 shared.log_forgotten(&name, forgotten, of);
                 Arc::clone(known)
             }
-            None => Arc::new(Mutex::new(Prefixes::new(limit))),
+            None => {
+                shared.may_name(lua, &mut named)?;
+                Arc::new(Mutex::new(Prefixes::new(limit)))
+            }
         };
         named.keep(&name, persistent);
         named.prefixes.insert(name.clone(), Arc::clone(&set));
@@ -113,7 +119,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         if persistent(lua, &options)? {
             return Err(fail(lua, "flows are not persistent: they are those of packets that come"));
         }
-        Ok(flows(&shared, name, shape))
+        flows(lua, &shared, name, shape)
     };
     nf.set("flows", lua.create_function(make)?)?;
     let shared = Rc::clone(core);
@@ -126,7 +132,7 @@ pub(crate) fn install(lua: &Lua, core: &Rc<Core>, nf: &LuaTable, natives: &LuaTa
         let Some(flow) = flow else { return Ok(None) };
         let FlowsHandle(table, _) = match wanted {
             Some(wanted) => wanted.borrow::<FlowsHandle>()?.clone(),
-            None => flows(&shared, String::new(), DEFAULT_FLOWS),
+            None => flows(lua, &shared, String::new(), DEFAULT_FLOWS)?,
         };
         let now = shared.shared.borrow_mut().host.now_ms();
         let key = flow_key(&flow);
@@ -168,7 +174,7 @@ pub(super) fn shared(handle: &AnyUserData) -> Option<shared::Shared> {
 }
 
 /// The table of flows of this name and shape.
-fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
+fn flows(lua: &Lua, core: &Core, name: String, shape: Shape) -> mlua::Result<FlowsHandle> {
     let named = core.shared.borrow().tables.clone();
     let mut named = lock(&named.0);
     let flows = match named.flows.get(&name) {
@@ -176,10 +182,13 @@ fn flows(core: &Core, name: String, shape: Shape) -> FlowsHandle {
             reshape(core, &name, &mut lock(known).entries, shape);
             Arc::clone(known)
         }
-        None => Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) })),
+        None => {
+            core.may_name(lua, &mut named)?;
+            Arc::new(Mutex::new(Flows { names: Vec::new(), entries: Table::new(shape) }))
+        }
     };
     named.flows.insert(name.clone(), Arc::clone(&flows));
-    FlowsHandle(flows, name)
+    Ok(FlowsHandle(flows, name))
 }
 
 /// Gives a table that is there the measures that its script declares now.
@@ -323,6 +332,9 @@ impl Flows {
         let at = self.names.iter().position(|known| known == name);
         if at.is_none() && self.names.len() >= MAX_FLOW_FIELDS {
             return Err(fail(lua, format_args!("flow: more than {MAX_FLOW_FIELDS} names")));
+        }
+        if name.len() > LONGEST_NAME {
+            return Err(fail(lua, format_args!("flow: a name of more than {LONGEST_NAME} octets")));
         }
         Ok(1 + at.unwrap_or_else(|| {
             self.names.push(name.to_owned());

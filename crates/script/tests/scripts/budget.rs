@@ -1,9 +1,9 @@
 //! What a script may not do, and that the next packet finds its state as it was.
 
 use script::packet::Packet;
-use script::vm::{ErrorKind, Limits, Script, Verdict};
+use script::vm::{ErrorKind, Limits, Machine, Script, Tables, Verdict};
 
-use crate::host::{Bench, frame};
+use crate::host::{Bench, TestHost, frame};
 
 fn packet() -> Packet {
     frame(0x1234, &[], &[0; 50])
@@ -97,6 +97,70 @@ fn copying_octets_counts_as_work() {
         bench.log()[0].parse::<u64>().expect("a number")
     };
     assert!(rounds(60_000) * 20 < rounds(60));
+}
+
+/// Of a mebibyte: sixteen calls with 65,536 octets each may wait, whichever machine of those that share tables has them.
+#[test]
+fn what_waits_with_deferred_calls_counts_as_memory() {
+    const SOURCE: &str = "function f() end
+        function process_packet(p)
+            local octets = ('x'):rep(65535)
+            for i = 1, 8 do nf.schedule(octets, 'f', i, 1000) end
+            return NF_ACCEPT
+        end";
+    let limits = Limits { instructions: 1_000_000, memory: 1 << 20 };
+    let script = || Script { failure: Verdict::Accept, ..Script::new("test.lua", SOURCE) };
+    let tables = Tables::default();
+    let [mut machine, mut other] =
+        [(); 2].map(|()| Machine::with_tables(TestHost::default(), limits, tables.clone()));
+    let rule = machine.load(script()).expect("a script");
+    other.load(script()).expect("a script");
+    assert_eq!(machine.run(rule, &mut packet()).1, None);
+    for work in machine.take_deferred() {
+        assert!(other.give(work));
+    }
+    assert_eq!(machine.run(rule, &mut packet()).1, None);
+    let full = |machine: &mut Machine| {
+        let error = machine.run(rule, &mut packet()).1.expect("no room");
+        assert_eq!(error.message, "test.lua:4: deferred calls with 1048576 octets are waiting already");
+    };
+    full(&mut machine);
+    // Those that are left out make room, too.
+    drop(machine.take_deferred());
+    assert_eq!(machine.run(rule, &mut packet()).1, None);
+    full(&mut machine);
+}
+
+/// Names are for ever, and whoever sends packets may choose them.
+#[test]
+fn packets_make_few_names() {
+    for make in [
+        "nf.counter(name):add()",
+        "nf.counter { name = name, persistent = true }",
+        "nf.table { name = name, key = 'int' }",
+        "nf.prefixes { name = name }",
+        "nf.flows { name = name }",
+        "nf.streams { name = name }",
+    ] {
+        let mut bench = Bench::new(&format!(
+            "for i = 1, 500 do local name = 'early ' .. i {make} end
+            seen = 0
+            function process_packet(p)
+                seen = seen + 1
+                local name = 'early ' .. seen {make}
+                name = 'late ' .. seen {make}
+                {make}
+                return NF_ACCEPT
+            end"
+        ));
+        for _ in 0..256 {
+            bench.pass(&mut packet());
+        }
+        let message = bench.fails(&mut packet());
+        assert!(message.starts_with("test.lua:6: 256 tables, counters and the like"), "{make}: {message}");
+    }
+    let message = Bench::body("nf.counter(('x'):rep(257))").fails(&mut packet());
+    assert_eq!(message, "test.lua:2: `name` has more than 256 octets");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Scripts that loop, hoard, and fail at every packet, beside one that serves.
+//! Scripts that loop, hoard in one way or another, and fail at every packet, beside one that serves.
 
 use std::net::UdpSocket;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,13 +8,22 @@ use super::scene::{SERVER, ScriptScene};
 
 const LOOP: &str = "function process_packet(p)\n  while true do end\nend\n";
 const HOARD: &str = "local all = {}\nfunction process_packet(p)\n  for i = 1, 100 do\n    all[#all + 1] = (\"x\"):rep(100000 + #all)\n  end\n  return NF_ACCEPT\nend\n";
+/// What waits is no memory of Lua.
+const LATER: &str = "function never() end\nfunction process_packet(p)\n  local octets = (\"x\"):rep(1 << 20)\n  for i = 1, 6 do nf.schedule(nil, \"never\", i, 1 << 40, octets, packet_raw) end\n  return NF_ACCEPT\nend\n";
+const NAMES: &str = "local packets = 0\nfunction process_packet(p)\n  packets = packets + 1\n  nf.counter(\"packet \" .. packets):add()\n  return NF_ACCEPT\nend\n";
 const FAIL: &str = "local function inner(p)\n  return p:nothing()\nend\nfunction process_packet(p)\n  return inner(p) + 1\nend\n";
 const GOOD: &str = "function process_packet(p) return NF_ACCEPT end\n";
 
 #[test]
 fn a_script_that_goes_wrong_leaves_the_others_serving() {
     let Some(scene) = ScriptScene::new(false) else { return };
-    let scripts = [("loop", LOOP, 1111), ("hoard", HOARD, 2222), ("fail", FAIL, 3333)];
+    let scripts = [
+        ("loop", LOOP, 1111),
+        ("hoard", HOARD, 2222),
+        ("fail", FAIL, 3333),
+        ("later", LATER, 4444),
+        ("names", NAMES, 5555),
+    ];
     for (name, text, port) in scripts {
         let file = scene.script(&format!("{name}.lua"), text);
         scene.sidestep(&["load", &file, "--hook", "forward", "--match", &format!("udp dport {port}")]);
@@ -44,11 +53,13 @@ fn a_script_that_goes_wrong_leaves_the_others_serving() {
         summary
     });
     assert!(summary.ends_with(" 200 received, 0%"), "{summary}");
-    assert_eq!(scene.status(4)["errors"], 0);
+    assert_eq!(scene.status(6)["errors"], 0);
     for (id, says, place) in [
         (1, "used up its 1000000 instructions", "loop.lua:2:"),
         (2, "not enough memory", "hoard.lua:"),
         (3, "nothing", "fail.lua:2:"),
+        (4, "16777216 octets are waiting already", "later.lua:4:"),
+        (5, "256 tables, counters and the like", "names.lua:4:"),
     ] {
         let status = scene.status(id);
         let errors = status["errors"].as_u64().expect("a number");
