@@ -21,11 +21,14 @@ impl Host {
         };
         for table in self.tables_of(key, in_user_tier) {
             let Some(dump) = kept(state, &table) else { continue };
-            if let Err(error) = fill(&table, dump) {
-                let what = format!("table {:?} begins empty: {error}", dump.table.name);
-                warn!("{key}: {what}");
-                self.common.log.add(0, &format!("{key}: {what}"));
-            }
+            let (name, of) = (&dump.table.name, dump.entries.len());
+            let what = match fill(&table, dump) {
+                Ok(kept) if kept == of => continue,
+                Ok(kept) => format!("table {name:?} has room for {kept} of its {of} entries"),
+                Err(error) => format!("table {name:?} begins empty: {error}"),
+            };
+            warn!("{key}: {what}");
+            self.common.log.add(0, &format!("{key}: {what}"));
         }
     }
 
@@ -95,8 +98,9 @@ fn kept<'s>(state: &'s State, table: &Table<'_>) -> Option<&'s Dump> {
     state.tables.iter().find(|dump| shared.persistent && dump.table.name == shared.name)
 }
 
-/// Puts it there, if it still is what the script has declared.
-fn fill(table: &Table<'_>, dump: &Dump) -> Result<(), RequestError> {
+/// Puts it there, if it still is what the script has declared; of a table that evicts, as much as there is room for. How many
+/// entries are there then.
+fn fill(table: &Table<'_>, dump: &Dump) -> Result<usize, RequestError> {
     let now = TableStatus::of(table.contents.shared(), 0, Vec::new(), dump.table.tier);
     let kinds = |status: &TableStatus| {
         (status.form, status.key.clone(), status.value.clone(), status.buckets.clone())
@@ -104,7 +108,9 @@ fn fill(table: &Table<'_>, dump: &Dump) -> Result<(), RequestError> {
     if kinds(&now) != kinds(&dump.table) {
         return Err(RequestError::OtherKinds);
     }
-    let entries: Vec<Entry> = octets_of(table.contents.shared(), &dump.entries)?;
-    put(&table.contents, entries, false)?;
-    Ok(())
+    let mut entries: Vec<Entry> = octets_of(table.contents.shared(), &dump.entries)?;
+    if table.contents.shared().evicts() {
+        entries.truncate(table.contents.room()?);
+    }
+    Ok(put(&table.contents, entries, false)?.written)
 }

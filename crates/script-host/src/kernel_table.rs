@@ -11,7 +11,7 @@ use script::contents::Contents;
 use script::entry::Entry;
 
 use crate::kernel::Maps;
-use crate::maps::{whole, whole_entries};
+use crate::maps::{room, whole, whole_entries};
 
 /// A table, a counter, a histogram, a set of prefixes or flows.
 pub(super) struct KernelTable<'a>(Vec<&'a (shared::Map, Arc<Map>)>);
@@ -62,6 +62,13 @@ impl Contents for KernelTable<'_> {
             entries.extend(all.iter().filter_map(|(key, value)| meaning.entry(key, value, now_ms)));
         }
         Ok(entries)
+    }
+
+    fn room(&self) -> linux::Result<usize> {
+        match self.shared().evicts() {
+            true => Ok(room(&self.0[0].0)? as usize),
+            false => Ok(self.shared().limit()),
+        }
     }
 
     fn get(&self, key: &[u8]) -> linux::Result<Option<Vec<u8>>> {

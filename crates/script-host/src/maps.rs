@@ -8,6 +8,10 @@ use linux::clock::monotonic_ms;
 use script::compile::Compiled;
 use script::compile::shared::{self, Form, MapKind as Kind, MapPart, Shared};
 
+/// Places that the kernel takes for a processor at once in a map that evicts (`LOCAL_FREE_TARGET` of kernel/bpf/bpf_lru_list.c;
+/// since Linux 6.17 fewer in small maps). What is missing of them it takes from entries that are there, however many places
+/// other processors have that nothing is in. So with as many more for each, none goes before there are as many as the limit.
+const PLACES: usize = 128;
 /// Octets at the beginning of a value that say when it was written.
 const STAMP: usize = 8;
 
@@ -186,8 +190,19 @@ fn stamp(value: &[u8]) -> u64 {
     value.first_chunk().map_or(0, |stamp| u64::from_ne_bytes(*stamp))
 }
 
+/// For how many entries the kernel has room.
+pub(super) fn room(map: &shared::Map) -> linux::Result<u32> {
+    let (kind, .., entries) = map.measures();
+    let more = match kind {
+        Kind::LruHash => PLACES * linux::bpf::processors()?,
+        Kind::Hash | Kind::Array | Kind::LongestPrefix | Kind::Locks => 0,
+    };
+    Ok(entries.saturating_add(more as u32))
+}
+
 fn create(map: &shared::Map) -> linux::Result<Map> {
-    let (kind, key, value, entries) = map.measures();
+    let (kind, key, value, _) = map.measures();
+    let entries = room(map)?;
     let kind = match kind {
         Kind::Hash => MapKind::Hash,
         Kind::LruHash => MapKind::LruHash,

@@ -198,6 +198,13 @@ impl Contents for Tiered<'_> {
         }
     }
 
+    fn room(&self) -> linux::Result<usize> {
+        match self {
+            Self::User(table) => table.room().map_err(|never| match never {}),
+            Self::Kernel(table) => table.room(),
+        }
+    }
+
     fn get(&self, key: &[u8]) -> linux::Result<Option<Vec<u8>>> {
         match self {
             Self::User(table) => table.get(key).map_err(|never| match never {}),

@@ -28,6 +28,14 @@ pub trait Contents {
         self.entries().map(|entries| entries.len())
     }
 
+    /// For how many entries there is room: for more than were declared, where a table evicts and the kernel has it.
+    ///
+    /// # Errors
+    /// Why it is not known.
+    fn room(&self) -> Result<usize, Self::Error> {
+        Ok(self.shared().limit())
+    }
+
     /// The value of a key.
     ///
     /// # Errors
@@ -50,7 +58,7 @@ pub trait Contents {
 /// What was done.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Put {
-    /// Entries that were written.
+    /// Entries that were written; of a table that evicts, those that were still there afterwards.
     pub written: usize,
     /// Entries that were forgotten.
     pub removed: usize,
@@ -116,7 +124,7 @@ pub fn put<C: Contents>(contents: &C, entries: Vec<Entry>, replace: bool) -> Res
         false => Vec::new(),
     };
     let stay = there.len() - stale.len();
-    if wanted.len() > limit || (!evicts && stay + new > limit) {
+    if wanted.len() > contents.room()? || (!evicts && stay + new > limit) {
         let (there, new) = if replace { (0, wanted.len()) } else { (stay, new) };
         return Err(PutError::Full { limit, there, new });
     }
@@ -126,9 +134,13 @@ pub fn put<C: Contents>(contents: &C, entries: Vec<Entry>, replace: bool) -> Res
         false => (there.len() + new).saturating_sub(limit).min(stale.len()),
     };
     let mut removed = contents.remove(&stale[..early])?;
-    let written = contents.write(&wanted)?;
+    let mut written = contents.write(&wanted)?;
     if written < wanted.len() {
         return Err(PutError::FilledUp { written, of: wanted.len() });
+    }
+    if evicts {
+        // Packets may have written others meanwhile.
+        written = contents.entries()?.iter().filter(|entry| places.contains_key(&entry.key)).count();
     }
     removed += contents.remove(&stale[early..])?;
     Ok(Put { written, removed })
@@ -142,12 +154,14 @@ mod tests {
 
     use super::*;
     use crate::compile::shared::Form;
+    use crate::tables::{Shape, WhenFull};
     use proptest::prelude::*;
 
     /// Looks at all that is done to it.
     struct Watched {
         shared: Shared,
         entries: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
+        room: usize,
         /// What must be there at every moment.
         stays: HashSet<Vec<u8>>,
     }
@@ -157,12 +171,20 @@ mod tests {
             let form = Form::Prefixes { limit, entries: Vec::new() };
             let shared = Shared { name: String::new(), form, persistent: false, metric: None };
             let entries = keys.iter().map(|key| (vec![*key], vec![0])).collect();
-            Self { shared, entries: RefCell::new(entries), stays: HashSet::new() }
+            Self { shared, entries: RefCell::new(entries), room: limit, stays: HashSet::new() }
+        }
+
+        /// One that forgets the least key for a new one, and has room for more than its limit.
+        fn evicting(limit: usize, room: usize, keys: &[u8]) -> Self {
+            let shape = Shape { limit, expires_ms: None, when_full: WhenFull::Oldest };
+            let form = Form::Table { key: Vec::new(), value: Vec::new(), shape };
+            let table = Self::of(limit, keys);
+            Self { shared: Shared { form, ..table.shared }, room, ..table }
         }
 
         fn look(&self) {
             let entries = self.entries.borrow();
-            assert!(entries.len() <= self.shared.limit());
+            assert!(entries.len() <= self.room);
             assert!(self.stays.iter().all(|key| entries.contains_key(key)), "something was missing");
         }
     }
@@ -179,13 +201,22 @@ mod tests {
             Ok(entries.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect())
         }
 
+        fn room(&self) -> Result<usize, Infallible> {
+            Ok(self.room)
+        }
+
         fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, Infallible> {
             Ok(self.entries.borrow().get(key).cloned())
         }
 
         fn write(&self, entries: &[Entry]) -> Result<usize, Infallible> {
             for entry in entries {
-                self.entries.borrow_mut().insert(entry.key.clone(), entry.value.clone());
+                let mut there = self.entries.borrow_mut();
+                if self.shared.evicts() && there.len() == self.room && !there.contains_key(&entry.key) {
+                    there.pop_first();
+                }
+                there.insert(entry.key.clone(), entry.value.clone());
+                drop(there);
                 self.look();
             }
             Ok(entries.len())
@@ -213,6 +244,19 @@ mod tests {
         assert!(refused.to_string().contains("2 are there, and of 2 new ones 1 fit"), "{refused}");
         assert_eq!(table.entries().unwrap().iter().map(|entry| entry.value[0]).sum::<u8>(), 0);
         assert_eq!(put(&table, entries(&[2, 3, 4]), true), Ok(Put { written: 3, removed: 1 }));
+    }
+
+    #[test]
+    fn of_a_table_that_evicts_what_is_there_afterwards_is_told() {
+        let table = Watched::evicting(2, 3, &[5, 6, 7]);
+        assert_eq!(put(&table, entries(&[8, 9]), false), Ok(Put { written: 2, removed: 0 }));
+        let table = Watched::evicting(2, 3, &[5, 6, 7]);
+        // The second takes the place of the first.
+        assert_eq!(put(&table, entries(&[1, 2]), false), Ok(Put { written: 1, removed: 0 }));
+        let refused = put(&table, entries(&[1, 2, 3, 4]), true).unwrap_err();
+        assert_eq!(refused, PutError::Full { limit: 2, there: 0, new: 4 });
+        // What it holds is a file for it, also beyond its limit.
+        assert_eq!(put(&table, entries(&[1, 2, 3]), true), Ok(Put { written: 3, removed: 2 }));
     }
 
     proptest! {

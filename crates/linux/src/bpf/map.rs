@@ -307,8 +307,8 @@ impl Batch {
     }
 }
 
-/// Processors that the kernel keeps values for: all that could be plugged in.
-fn processors() -> Result<usize> {
+/// Processors that the kernel keeps values and places of maps for: all that could be plugged in.
+pub fn processors() -> Result<usize> {
     const PATH: &str = "/sys/devices/system/cpu/possible";
     let text = std::fs::read_to_string(PATH).context(|| format!("read {PATH}"))?;
     // "0", "0-7", and in theory "0-3,8-11": the kernel counts up to the highest.

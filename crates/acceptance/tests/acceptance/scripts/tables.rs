@@ -235,6 +235,63 @@ fn a_file_is_loaded_as_a_whole_or_not_at_all() {
     }
 }
 
+/// Places that the kernel takes for its processors are none of an entry's.
+#[test]
+fn a_table_that_evicts_keeps_what_it_is_given_up_to_its_limit() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let text = r#"
+local known = nf.table { name = "known", key = "int", value = "int", limit = 1000, when_full = "oldest", persistent = true }
+local few = nf.table { name = "few", key = "int", value = "int", limit = 10, when_full = "oldest" }
+function process_packet(p)
+  known:get(1) few:get(1)
+  return NF_ACCEPT
+end
+"#;
+    let file = scene.script("evicts.lua", text);
+    let list = |from: u32, count: u32| {
+        let lines = (from..from + count).map(|number| format!("{number},{number}\n"));
+        scene.script("list.csv", &lines.collect::<String>())
+    };
+    let dumped = |name: &str| table(&scene, &["dump", name]).lines().count() - 1;
+    for tier in TIERS {
+        let host = scene.serve();
+        load(&scene, &file, tier);
+        assert_eq!(
+            table(&scene, &["load", "known", &list(0, 1000)]),
+            "known: 1000 entries written\n",
+            "{tier}"
+        );
+        assert_eq!(dumped("known"), 1000, "{tier}");
+        for (from, removed) in [(0, ""), (500, ", 500 removed"), (500, "")] {
+            let said = table(&scene, &["load", "known", &list(from, 1000), "--replace"]);
+            assert_eq!(said, format!("known: 1000 entries written{removed}\n"), "{tier}");
+            assert_eq!(dumped("known"), 1000, "{tier}");
+        }
+        let listed = parsed(&table(&scene, &["list", "--json"]));
+        assert_eq!(listed["tables"][1]["limit"], 1000, "{tier}");
+
+        // A new one takes the place of one, if of any.
+        table(&scene, &["load", "few", &list(0, 10)]);
+        table(&scene, &["set", "few", "10", "10"]);
+        assert!((10..=11).contains(&dumped("few")), "{tier}: {}", dumped("few"));
+        assert_eq!(table(&scene, &["get", "few", "10"]), "10\n", "{tier}");
+
+        // One that holds more than its limit takes what it was dumped to, and comes back: to its limit, or more.
+        table(&scene, &["load", "known", &list(0, 100)]);
+        let all = table(&scene, &["dump", "known"]);
+        let is_full = |count: usize| count >= 1000 && (tier == "kernel" || count == 1000);
+        assert!(is_full(all.lines().count() - 1), "{tier}: {all}");
+        let said = table(&scene, &["load", "known", &scene.script("all.csv", &all), "--replace"]);
+        assert!(said.starts_with("known: 1") && is_full(dumped("known")), "{tier}: {said}");
+        assert!(host.stop(Duration::from_secs(10)).success());
+        let host = scene.serve();
+        load(&scene, &file, tier);
+        assert!(is_full(dumped("known")), "{tier}: {}", dumped("known"));
+        scene.sidestep(&["unload", &file]);
+        assert!(host.stop(Duration::from_secs(10)).success());
+    }
+}
+
 /// Every packet finds the prefix that is in both files, however often one takes the other's place.
 #[test]
 fn what_is_in_both_files_is_never_missing_while_packets_flow() {
