@@ -1,11 +1,13 @@
--- SSH opens for an address that has knocked at three ports of UDP in order, for a minute.
+-- SSH opens for an address that has knocked at three ports of UDP in order, for a minute. After a packet to any other port
+-- of UDP it begins with the first again.
 
 local KNOCKS = { 7000, 8000, 9000 }
 local SSH = 22
 
 -- How far an address has come; it has ten seconds from one knock to the next.
 local progress = nf.table { name = "portknock progress", key = "ipv6", limit = 4096, expires = 10000, when_full = "oldest" }
-local open = nf.table { name = "portknock open", key = "ipv6", limit = 4096, expires = 60000 }
+-- Who knows the ports could fill it from many addresses: then the oldest go.
+local open = nf.table { name = "portknock open", key = "ipv6", limit = 4096, expires = 60000, when_full = "oldest" }
 
 function process_packet(p)
   local ip = p:data(packet_eth):data(packet_ip6)
@@ -21,10 +23,9 @@ function process_packet(p)
       if step == #KNOCKS then open:set(from, 1) end
       return NF_DROP
     end
-    if port == KNOCKS[1] or port == KNOCKS[2] or port == KNOCKS[3] then
-      progress:delete(from)
-      return NF_DROP
-    end
+    -- Who tries all ports in their order comes by these, too.
+    progress:delete(from)
+    if port == KNOCKS[1] or port == KNOCKS[2] or port == KNOCKS[3] then return NF_DROP end
   end
 
   local tcp = ip:data(packet_tcp)
@@ -53,6 +54,11 @@ end
 
 function test_another_order_opens_nothing()
   knock(7000, 9000, 8000, 9000)
+  test.verdict(NF_DROP, ssh())
+end
+
+function test_a_scan_of_ports_in_their_order_opens_nothing()
+  for port = 6990, 9010, 10 do test.run(test.udp(from, 1000, to, port)) end
   test.verdict(NF_DROP, ssh())
 end
 

@@ -40,6 +40,7 @@ mod runs;
 mod slots;
 mod statistics;
 pub mod supervisor;
+mod sweeps;
 pub mod table_file;
 pub mod table_protocol;
 mod tables;
@@ -82,6 +83,7 @@ use self::protocol::{Scripts, Source, Status};
 use self::repair::Repair;
 use self::runs::Runs;
 use self::slots::Slots;
+use self::sweeps::Sweeps;
 use self::thread_host::Common;
 use config::attachment::Attachment;
 use config::attachment::Tier;
@@ -153,6 +155,7 @@ struct Host {
     /// Tables that outlive the host.
     persistent: Persistent,
     traces: traces::Numbers,
+    sweeps: Sweeps,
 }
 
 /// What other threads tell the host's own.
@@ -253,6 +256,7 @@ fn run(
         holds,
         persistent: Persistent::beside(server.path()),
         traces: traces::Numbers::default(),
+        sweeps: Sweeps::default(),
     };
     let ended = host.obey(life, signals, &waker, &messages);
     host.save();
@@ -283,8 +287,8 @@ impl Host {
                 listens = true;
             }
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
-            let traced = self.look_at_traces();
-            poller.wait(&mut events, [due, traced, repair.wait()].into_iter().flatten().min())?;
+            let waits = [due, self.look_at_traces(), repair.wait(), self.sweep()];
+            poller.wait(&mut events, waits.into_iter().flatten().min())?;
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             if due.is_some_and(|due| due.is_zero()) {
                 self.save();

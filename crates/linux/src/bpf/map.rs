@@ -166,15 +166,25 @@ impl Map {
 
     /// All entries. Those that are there from the beginning to the end of the call are each given once, whatever programs
     /// write meanwhile. Not of arrays, whose entries are numbers.
-    pub fn entries(&self) -> Result<Vec<(Vec<u8>, Vec<u8>)>> {
+    pub fn entries(&self) -> Result<Entries> {
+        let (mut entries, mut from) = self.entries_from(None)?;
+        while let Some(place) = from {
+            let (more, next) = self.entries_from(Some(place))?;
+            entries.extend(more);
+            from = next;
+        }
+        Ok(entries)
+    }
+
+    /// The next entries, some thousands at most, and where those behind them begin; none there at the end.
+    pub fn entries_from(&self, place: Option<Place>) -> Result<(Entries, Option<Place>)> {
         assert!(self.is_keyed(), "{:?}", self.kind);
-        let mut entries = Vec::new();
-        // Where the kernel goes on: the number of a bucket, or a key.
-        let mut place: Option<Vec<u8>> = None;
+        let place = place.map(|Place(place)| place);
+        assert!(place.as_ref().is_none_or(|place| place.len() == self.place_size()), "of another map");
         let mut most = BATCH;
         loop {
             let (mut keys, mut values) = (vec![0; most * self.key_size], vec![0; most * self.value_size]);
-            let mut next = vec![0; self.key_size.max(4)];
+            let mut next = vec![0; self.place_size()];
             let mut batch = Batch {
                 from: place.as_ref().map_or(0, |place| place.as_ptr() as u64),
                 to: next.as_mut_ptr() as u64,
@@ -191,15 +201,12 @@ impl Map {
                     most *= 2;
                     continue;
                 }
-                Err(_) => return result.map(|()| entries).context(|| "bpf MAP_LOOKUP_BATCH"),
+                Err(_) => return result.map(|()| (Vec::new(), None)).context(|| "bpf MAP_LOOKUP_BATCH"),
             };
             let count = (batch.count as usize).min(most);
             let pairs = keys.chunks_exact(self.key_size).zip(values.chunks_exact(self.value_size));
-            entries.extend(pairs.take(count).map(|(key, value)| (key.to_vec(), value.to_vec())));
-            if ends {
-                return Ok(entries);
-            }
-            place = Some(next);
+            let entries = pairs.take(count).map(|(key, value)| (key.to_vec(), value.to_vec())).collect();
+            return Ok((entries, (!ends).then_some(Place(next))));
         }
     }
 
@@ -265,10 +272,22 @@ impl Map {
         matches!(self.kind, MapKind::Hash | MapKind::LruHash | MapKind::LongestPrefix)
     }
 
+    /// What a [`Place`] has: the number of a bucket has four bytes.
+    const fn place_size(&self) -> usize {
+        if self.key_size > 4 { self.key_size } else { 4 }
+    }
+
     fn check_key(&self, key: &[u8]) {
         assert!(key.len() == self.key_size, "a key of {} bytes, not {}", self.key_size, key.len());
     }
 }
+
+/// Keys and values.
+type Entries = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// Where in a map the kernel goes on: the number of a bucket, or a key.
+#[derive(Debug)]
+pub struct Place(Vec<u8>);
 
 /// What the commands for elements of maps take.
 #[repr(C)]

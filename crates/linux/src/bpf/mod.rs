@@ -28,7 +28,7 @@ pub use bpf::{
     Register, Size, context, next_hop, verdict,
 };
 pub(crate) use link::Link;
-pub use map::{Map, processors};
+pub use map::{Map, Place, processors};
 pub use program::{Program, ProgramKind};
 pub use ring::Ring;
 pub use statistics::{RunTime, Statistics};

@@ -108,13 +108,19 @@ impl Map {
         self.seal_place().is_none_or(|place| seal_of(key, &value[..place]).to_ne_bytes() == value[place..])
     }
 
+    /// Whether an entry with this value counts no more, by the time when it was written.
+    #[must_use]
+    pub fn has_expired(&self, value: &[u8], now_ms: u64) -> bool {
+        let (Form::Table { shape, .. } | Form::Flows { shape, .. }) = &self.shared.form else { return false };
+        let written = value.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
+        shape.expires_ms.is_some_and(|expires| now_ms.saturating_sub(written) >= expires)
+    }
+
     /// What the map has as an entry; none if it has expired. That of a flow has no value, and the key as it is.
     #[must_use]
     pub fn entry(&self, key: &[u8], value: &[u8], now_ms: u64) -> Option<Entry> {
         let number = |bytes: &[u8]| bytes.first_chunk().map_or(0, |bytes| u64::from_ne_bytes(*bytes));
-        if let Form::Table { shape, .. } | Form::Flows { shape, .. } = &self.shared.form
-            && shape.expires_ms.is_some_and(|expires| now_ms.saturating_sub(number(value)) >= expires)
-        {
+        if self.has_expired(value, now_ms) {
             return None;
         }
         Some(match &self.shared.form {

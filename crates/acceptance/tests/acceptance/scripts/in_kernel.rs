@@ -1,6 +1,6 @@
 //! Scripts that run in the kernel: chosen where that can be, replaced between two packets, failing with their line.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lab::edited::Edited;
 
@@ -62,6 +62,25 @@ fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
     scene.sidestep(&load);
     assert!(host.stop(Duration::from_secs(5)).success());
     assert_eq!(filters(), "");
+}
+
+/// In Lua it has room at once; a program cannot take out what has expired, so the host does.
+#[test]
+fn a_full_table_has_room_again_when_its_entries_have_expired() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let file = scene.script(
+        "seen.lua",
+        "local seen = nf.table { name = 'seen', key = 'int', limit = 2, expires = 1000 }\n\
+         function process_packet(p)\n  if seen:set(#p, 1) then return NF_ACCEPT end\n  return NF_DROP\nend\n",
+    );
+    scene.load(&file, "--hook ingress --dev lan --tier kernel --match", &["icmpv6 type 128"]);
+    let passes = |size: &str| scene.ping(&scene.client, SERVER, &["-c", "1", "-s", size]).ends_with(" 0%");
+    assert!(passes("10") && passes("20"));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !passes("30") {
+        assert!(Instant::now() < deadline, "{}", scene.sidestep(&["table", "dump", "seen"]));
+    }
+    scene.sidestep(&["unload", &file]);
 }
 
 #[test]
