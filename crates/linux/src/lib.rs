@@ -9,6 +9,7 @@
 //! | [`udp`] | endpoint sockets: freebound, connected, segmentation and receive offload, the error queue; one for many |
 //! | [`bpf`] | small programs that run in the kernel: written, loaded, attached |
 //! | [`netlink`] | links, addresses, routes, neighbor entries, and news of their changes |
+//! | [`features`] | what interfaces do with packets by themselves, as `ethtool -k` shows it |
 //! | [`inner`] | the networks behind this machine |
 //! | [`ruleset`] | tables of nftables, as the kernel has them, and news of their changes |
 //! | [`conntrack`] | connections that netfilter follows, and what they carry |
@@ -55,6 +56,7 @@ pub mod conntrack;
 pub mod echo;
 mod error;
 pub mod event;
+pub mod features;
 pub mod file;
 pub mod forwarding;
 pub mod hosts;

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use config::{Mode, TunnelConfig};
 use ipnet::Ipv6Net;
 use linux::netlink::{Link, Netlink, NextHop};
-use linux::sysctl;
+use linux::{features, sysctl};
 
 use crate::firewall::{ClosedChain, closed_by};
 
@@ -86,7 +86,30 @@ fn interfaces(config: &TunnelConfig, netlink: &mut Netlink) -> Vec<Obstacle> {
         let Ok(link) = netlink.link_by_name(name) else { continue };
         found.extend(interface(name, link.as_ref(), netlink));
     }
+    if !config.wraps.is_empty()
+        && let Ok(Some(external)) = netlink.link_by_name(&node.external)
+        && let Some(says) = merging(external.index, netlink)
+    {
+        found.push(Obstacle { code: "merges_datagrams", says, certain: false });
+    }
     found
+}
+
+/// Whether datagrams that come in are put together though no socket has asked for it, with what to do about it: by an interface,
+/// or by one below it. What is masked has none that could ask, and the tunnel's own on the same lane are not told from it then.
+pub(crate) fn merging(external: u32, netlink: &mut Netlink) -> Option<String> {
+    const ALL: &str = "rx-gro";
+    let below = netlink.link_and_below(external).unwrap_or_default();
+    below.iter().find_map(|Link { name, .. }| {
+        let active = features::active(name, &[ALL, "rx-gro-list", "rx-udp-gro-forwarding"]).ok()?;
+        let (_, merging) = active.split_first().filter(|(first, merging)| **first == ALL && !merging.is_empty())?;
+        let off: String = merging.iter().map(|feature| format!(" {feature} off")).collect();
+        Some(format!(
+            "{name} puts datagrams together that come in ({}), so that masked ones cannot be told from the tunnel's own: \
+             ethtool -K {name}{off}, then restart the tunnel",
+            merging.join(", ")
+        ))
+    })
 }
 
 fn interface(name: &str, link: Option<&Link>, netlink: &mut Netlink) -> Option<Obstacle> {

@@ -69,6 +69,27 @@ impl Netlink {
         Ok(answers.into_iter().filter_map(Link::from_message).collect())
     }
 
+    /// An interface, and those that what it receives comes in by first: ports of a bridge or bond, what a VLAN is over.
+    pub fn link_and_below(&mut self, index: u32) -> Result<Vec<Link>> {
+        let request = RouteNetlinkMessage::GetLink(LinkMessage::default());
+        let answers = self.dump(request, || "RTM_GETLINK".into())?;
+        let ways = answers.iter().flat_map(|answer| match answer {
+            RouteNetlinkMessage::NewLink(message) => ways_up(message),
+            _ => Vec::new(),
+        });
+        let ways: Vec<(u32, u32)> = ways.collect();
+        let mut found = vec![index];
+        let mut at = 0;
+        while let Some(above) = found.get(at).copied() {
+            let below = ways.iter().filter(|(_, over)| *over == above).map(|(below, _)| *below);
+            let new: Vec<u32> = below.filter(|below| !found.contains(below)).collect();
+            found.extend(new);
+            at += 1;
+        }
+        let links = answers.into_iter().filter_map(Link::from_message);
+        Ok(links.filter(|link| found.contains(&link.index)).collect())
+    }
+
     /// The interface of that name, if there is one.
     pub fn link_by_name(&mut self, name: &str) -> Result<Option<Link>> {
         let mut message = LinkMessage::default();
@@ -121,6 +142,21 @@ impl Port {
             _ => Port::Other,
         }
     }
+}
+
+/// From which interface to which other what comes in goes up, as far as this one says it.
+fn ways_up(message: &LinkMessage) -> Vec<(u32, u32)> {
+    let own = message.header.index;
+    // What is in another namespace, or the other end of a cable, has another way.
+    let has = |wanted: fn(&LinkAttribute) -> bool| message.attributes.iter().any(wanted);
+    let is_over =
+        kind_of(message) != Some(&InfoKind::Veth) && !has(|one| matches!(one, LinkAttribute::LinkNetNsId(_)));
+    let way = |attribute: &LinkAttribute| match attribute {
+        LinkAttribute::Controller(above) => Some((own, *above)),
+        LinkAttribute::Link(below) if is_over => Some((*below, own)),
+        _ => None,
+    };
+    message.attributes.iter().filter_map(way).collect()
 }
 
 /// The kind that an interface was made as; hardware has none.

@@ -242,7 +242,8 @@ fn open_queue(name: &str, flags: libc::c_int) -> Result<Queue> {
     Ok(Queue { fd: file.into() })
 }
 
-fn request(name: &str) -> libc::ifreq {
+/// What a request about an interface begins with.
+pub(crate) fn request(name: &str) -> libc::ifreq {
     // SAFETY: a structure of integers and byte arrays, for which all zeros is a value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {

@@ -1,5 +1,7 @@
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use linux::features;
 use linux::netlink::{Change, Lifetimes, Monitor, NeighborState, Netlink, Route, Via};
 use linux::netns;
 use wire::ethernet::MacAddress;
@@ -8,6 +10,36 @@ use crate::network::{A, B, LINK, Pair, eventually};
 
 fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
+}
+
+#[test]
+fn what_is_below_an_interface_is_known_and_which_features_it_has() {
+    if !netns::available_to_tests() {
+        return;
+    }
+    let pair = Pair::new();
+    pair.a.must(
+        "ip link add bridge type bridge; ip link add port type dummy; ip link set port master bridge; \
+         ip link add link bridge name vlan type vlan id 5; ip link add one type veth peer name other",
+    );
+    pair.a.run(|| {
+        let mut netlink = Netlink::open().unwrap();
+        let mut below = |name: &str| {
+            let index = netlink.link_by_name(name).unwrap().unwrap().index;
+            let links = netlink.link_and_below(index).unwrap().into_iter();
+            links.map(|link| link.name).collect::<BTreeSet<_>>()
+        };
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<BTreeSet<_>>();
+        assert_eq!(below("vlan"), names(&["vlan", "bridge", "port"]));
+        assert_eq!(below("port"), names(&["port"]));
+        assert_eq!([below("one"), below(LINK)], [names(&["one"]), names(&[LINK])], "a cable's other end");
+
+        let active = || features::active("port", &["no-such-feature", "rx-gro-list"]).unwrap();
+        assert_eq!(active(), [""; 0]);
+        pair.a.must("ethtool -K port rx-gro-list on");
+        assert_eq!(active(), ["rx-gro-list"]);
+        assert!(features::active("nowhere", &["rx-gro"]).is_err());
+    });
 }
 
 #[test]

@@ -8,6 +8,7 @@ use tracing::warn;
 use super::Kernel;
 use crate::mask::Masker;
 use crate::next_hop::Outside;
+use crate::obstacles;
 use crate::rewrite::Rewriter;
 
 impl Kernel {
@@ -40,6 +41,8 @@ impl Kernel {
     pub(in super::super) fn prepare_masking(&mut self, without: &dyn Fn(Feature) -> bool) -> bool {
         let opened = if without(Feature::Masking) {
             Err("left out for a test".to_owned())
+        } else if let Some(why) = obstacles::merging(self.link.index, &mut self.netlink) {
+            Err(why)
         } else {
             let tcx = !without(Feature::Tcx);
             Masker::open(self.outside(), tcx, &mut self.journal).map_err(|error| error.to_string())

@@ -144,19 +144,35 @@ fn nothing_is_lost_over_rotations_and_nothing_of_it_is_seen() {
     }
 }
 
+/// Neither does a kernel help that puts masked datagrams and the tunnel's own together before anybody tells them apart.
 #[test]
 fn without_the_kernels_help_at_one_end_the_tunnel_carries_it() {
-    let Some(mut lab) = up(Topology::Routed, [&[], &["--test-without", "masking"]]) else { return };
-    let ends = ends(&lab);
-    let _answer = answer(&lab, ends);
-    wait_until("the other end", || send(&lab, ends, 1).contains("1 came back"));
-    let said = send(&lab, ends, 500);
-    assert!(said.contains("500 sent, 500 came back, 0 wrong"), "{said}");
-    for site in [Site::A, Site::B] {
-        assert_eq!((masked(&lab, site), &scene::peer(&lab, site)["carry"]), (0, &"encapsulate".into()));
+    for (merges, arguments) in [(false, &["--test-without", "masking"][..]), (true, &[])] {
+        let Some(builder) = scene::lab() else { return };
+        let mut lab = build(builder.rotation("1s"), [&[], arguments]);
+        if merges {
+            let words = ["ethtool", "-K", "ex", "gro", "on", "rx-gro-list", "on"];
+            scene::run(&lab, Node::GatewayB, &words);
+        }
+        lab.start().expect("a tunnel");
+        let ends = ends(&lab);
+        let _answer = answer(&lab, ends);
+        wait_until("the other end", || send(&lab, ends, 1).contains("1 came back"));
+        let said = send(&lab, ends, 500);
+        assert!(said.contains("500 sent, 500 came back, 0 wrong"), "{said}");
+        for site in [Site::A, Site::B] {
+            assert_eq!((masked(&lab, site), &scene::peer(&lab, site)["carry"]), (0, &"encapsulate".into()));
+        }
+        let log = std::fs::read_to_string(lab.gateway(Site::B).log()).expect("a log");
+        assert!(log.contains("packets cannot be masked here"), "{log}");
+        if merges {
+            assert!(log.contains("ethtool -K ex rx-gro-list off"), "{log}");
+            let program = lab.program().display().to_string();
+            let file = lab.gateway(Site::B).configuration().display().to_string();
+            let said = scene::run(&lab, Node::GatewayB, &[&program, "check", &file]);
+            assert!(said.contains("ethtool -K ex rx-gro-list off"), "{said}");
+        }
     }
-    let log = std::fs::read_to_string(lab.gateway(Site::B).log()).expect("a log");
-    assert!(log.contains("packets cannot be masked here"), "{log}");
 }
 
 #[test]
