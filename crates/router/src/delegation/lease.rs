@@ -12,6 +12,8 @@ use crate::lifetime::Lifetime;
 const INFINITE: u32 = u32::MAX;
 /// A server is not asked again sooner, whatever it says: one that gives leases of a second is not flooded.
 const LEAST_T1: Duration = Duration::from_secs(5);
+/// So long is a prefix used at most that another one has taken the place of (RFC 7084 L-13).
+const REPLACED_FOR: Duration = Duration::from_secs(2 * 3_600);
 
 /// What a server has to offer.
 #[derive(Clone, Debug, Default)]
@@ -77,9 +79,10 @@ impl Lease {
             let kept: Vec<_> = before.prefixes.iter().filter(unmentioned).copied().collect();
             prefixes.extend(kept);
         }
-        // Of what is mentioned and not given up; times of zero are for the client to choose (section 14.2).
+        // Of what is mentioned and not given up; times of zero are for the client to choose (section 14.2). Where all that is
+        // mentioned is given up, what stays is asked about soon.
         let lifetimes = delegation.prefixes.iter().filter(|given| given.valid_lifetime > 0);
-        let shortest = lifetimes.map(|given| given.preferred_lifetime.max(1)).min().unwrap_or(INFINITE);
+        let shortest = lifetimes.map(|given| given.preferred_lifetime).min().unwrap_or_default().max(1);
         let part = |tenths: u64| match shortest {
             INFINITE => INFINITE,
             seconds => (u64::from(seconds) * tenths / 10) as u32,
@@ -96,6 +99,16 @@ impl Lease {
             dns_servers: message.dns_servers().collect(),
             aftr: message.aftr_name(),
         }
+    }
+
+    /// It, where a server that does not know it gives a new one: nothing new begins from its prefixes, as nobody may route
+    /// them any more, and they are over soon.
+    pub(super) fn replaced(mut self, now: Instant) -> Self {
+        for leased in &mut self.prefixes {
+            leased.preferred = Lifetime::Expired;
+            leased.valid = leased.valid.min(Lifetime::Until(now + REPLACED_FOR));
+        }
+        self
     }
 
     /// The moment when all of it is over.

@@ -19,8 +19,9 @@ use retransmission::{Limits, Retransmission};
 
 /// The first Solicit is up to this late, so that routers which come up together do not ask together.
 const SOLICIT_DELAY: Duration = Duration::from_secs(1);
-/// How long a lease from before a restart, or from before the link went down, is asked about before it is simply used
-/// (RFC 8415 section 18.2.12, CNF_MAX_RD).
+/// How long a lease from before a restart, or from before the link went down, is asked about in haste (RFC 8415 section
+/// 18.2.12, CNF_MAX_RD). It is used meanwhile, and asked about at the pace of other Rebinds from then on: the line may have
+/// come up later than this router, and with another prefix.
 const CONFIRM_FOR: Duration = Duration::from_secs(10);
 /// An advertisement of this preference is taken at once.
 const BEST_PREFERENCE: u8 = 255;
@@ -179,11 +180,14 @@ impl Client {
                         return Some(self.settings.message(exchange, elapsed));
                     }
                     // Nobody answered. A lease lasts for as long as it was promised; without one it begins anew.
-                    let next = match exchange.message {
-                        MessageType::Request => State::Waiting(now),
-                        _ => State::Bound,
-                    };
-                    self.state = next;
+                    match exchange.message {
+                        MessageType::Request => self.state = State::Waiting(now),
+                        MessageType::Rebind => {
+                            let target = self.lease.as_ref()?.as_offer(now);
+                            self.begin(MessageType::Rebind, target, None, now, random);
+                        }
+                        _ => self.state = State::Bound,
+                    }
                 }
             }
         }
@@ -229,7 +233,7 @@ impl Client {
                         Received::Unchanged
                     }
                     _ if usable(&message, &delegation) || withdraws(&message, &delegation) => {
-                        self.bind(server, &delegation, &message, now)
+                        self.bind(server, &delegation, &message, asked, now)
                     }
                     // Solicits go on at their own slow pace.
                     StatusCode::NoPrefixAvail | StatusCode::NoBinding if asked == MessageType::Request => {
@@ -248,10 +252,17 @@ impl Client {
         server: &[u8],
         delegation: &Delegation,
         message: &Message<'_>,
+        asked: MessageType,
         now: Instant,
     ) -> Received {
         let before = self.lease.take();
-        let lease = Lease::new(server, delegation, message, before.as_ref(), now);
+        // Only the server that has given a lease extends it by not mentioning it.
+        let is_new = matches!(asked, MessageType::Solicit | MessageType::Request);
+        let kept = before.clone().map(|lease| match is_new || lease.server != server {
+            true => lease.replaced(now),
+            false => lease,
+        });
+        let lease = Lease::new(server, delegation, message, kept.as_ref(), now);
         let changed = before.as_ref() != Some(&lease);
         self.lease = Some(lease);
         self.state = State::Bound;

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 use wire::dhcpv6::{Builder, DelegatedPrefix, Delegation, Message, MessageType, StatusCode};
 
-use super::{Client, Lease, Received, Settings};
+use super::{Client, Lease, LeasedPrefix, Received, Settings};
 use crate::lifetime::Lifetime;
 
 const DUID: [u8; 10] = [0, 3, 0, 1, 2, 0, 0, 0, 0, 1];
@@ -137,6 +137,13 @@ impl Scene {
         self.client.lease().map(|lease: &Lease| lease.prefixes[0].prefix.to_string())
     }
 
+    /// Prefixes that new connections may be from.
+    fn preferred(&self) -> Vec<String> {
+        let prefixes = self.client.lease().into_iter().flat_map(|lease| &lease.prefixes);
+        let preferred = prefixes.filter(|leased| !leased.preferred.is_expired(self.now));
+        preferred.map(|leased| leased.prefix.to_string()).collect()
+    }
+
     fn kinds(&self) -> Vec<MessageType> {
         self.sent.iter().map(|(_, kind)| *kind).collect()
     }
@@ -236,6 +243,60 @@ fn a_server_that_has_forgotten_is_asked_for_the_same_prefix() {
     assert_eq!(scene.prefix().as_deref(), Some("2001:db8:1::/56"));
 }
 
+/// Days, so that nothing is over by itself.
+fn long(server: Server) -> Server {
+    let prefix = DelegatedPrefix { preferred_lifetime: 86_400, valid_lifetime: 10 * 86_400, ..server.prefix };
+    Server { prefix, ..server }
+}
+
+#[test]
+fn a_prefix_that_its_server_has_forgotten_is_not_preferred_beside_the_new_one() {
+    let mut scene = Scene::new(vec![long(Server::new(1, 1))]);
+    scene.run(10);
+    scene.servers[0] = long(Server { remembers: false, ..Server::new(1, 2) });
+    scene.run(43_300);
+    assert_eq!(scene.kinds()[2..], [MessageType::Renew, MessageType::Request]);
+    assert_eq!(scene.preferred(), ["2001:db8:2::/56"]);
+    // What has begun may go on for a while, if somebody still routes it.
+    assert_eq!(scene.client.lease().unwrap().prefixes.len(), 2);
+    scene.run(43_300 + 7_200);
+    assert_eq!(scene.client.lease().unwrap().prefixes.len(), 1);
+}
+
+#[test]
+fn a_prefix_that_another_server_does_not_mention_is_not_preferred_beside_its_own() {
+    let mut scene = Scene::new(vec![long(Server::new(1, 1))]);
+    scene.run(10);
+    scene.servers[0] = long(Server::new(2, 2));
+    scene.client.handle_link_up(scene.now, 5);
+    scene.run(20);
+    assert_eq!(
+        (scene.kinds()[2..].to_vec(), scene.preferred()),
+        (vec![MessageType::Rebind], vec!["2001:db8:2::/56".into()])
+    );
+    // Its own server may give one more.
+    scene.servers[0] = long(Server::new(2, 3));
+    scene.client.handle_link_up(scene.now, 5);
+    scene.run(30);
+    assert_eq!(scene.preferred(), ["2001:db8:3::/56", "2001:db8:2::/56"]);
+}
+
+#[test]
+fn a_server_that_takes_something_else_back_is_asked_again_before_the_lease_ends() {
+    let mut scene = Scene::new(vec![Server::new(1, 1)]);
+    scene.run(10);
+    let ours = scene.servers[0].clone();
+    scene.servers[0] = Server::new(1, 9);
+    let prefix = &mut scene.servers[0].prefix;
+    (prefix.preferred_lifetime, prefix.valid_lifetime) = (0, 0);
+    scene.run(950);
+    assert_eq!(scene.prefix().as_deref(), Some("2001:db8:1::/56"));
+    scene.servers[0] = ours;
+    scene.run(3_650);
+    assert!(!scene.kinds()[2..].contains(&MessageType::Solicit), "{:?}", scene.kinds());
+    assert_eq!(scene.prefix().as_deref(), Some("2001:db8:1::/56"));
+}
+
 #[test]
 fn a_prefix_that_is_taken_back_is_gone_at_once() {
     let mut scene = Scene::new(vec![Server::new(1, 1)]);
@@ -259,10 +320,29 @@ fn after_a_restart_the_lease_is_confirmed_and_used_even_without_an_answer() {
     scene.servers.clear();
     scene.run(100);
     assert!(scene.kinds().iter().all(|kind| *kind == MessageType::Rebind));
-    assert!((4..=5).contains(&scene.sent.len()), "{:?}", scene.sent);
+    let in_haste = scene.sent.iter().filter(|(at, _)| *at < 20).count();
+    assert!((4..=5).contains(&in_haste) && scene.sent.len() < 12, "{:?}", scene.sent);
     assert_eq!(scene.client.lease(), Some(&lease));
-    scene.run(1_100);
-    assert!(scene.kinds().contains(&MessageType::Renew));
+}
+
+#[test]
+fn a_lease_that_nobody_confirms_is_asked_about_until_somebody_answers() {
+    let mut scene = Scene::new(vec![Server::new(1, 1)]);
+    scene.run(10);
+    let lease = scene.client.lease().unwrap().clone();
+    // As it is remembered where the clock was set back meanwhile.
+    let years = Lifetime::Until(scene.now + Duration::from_secs(10 * 365 * 86_400));
+    let prefixes =
+        lease.prefixes.iter().map(|leased| LeasedPrefix { preferred: years, valid: years, ..*leased });
+    let lease = Lease { prefixes: prefixes.collect(), renew: years, rebind: years, ..lease };
+    scene.client = Client::resume(settings(), lease, scene.now, 0);
+    scene.servers.clear();
+    scene.run(130);
+    assert_eq!(scene.preferred(), ["2001:db8:1::/56"]);
+    // The line comes up later than the gateway, with another prefix.
+    scene.servers.push(Server { remembers: false, ..Server::new(1, 2) });
+    scene.run(130 + 180);
+    assert_eq!(scene.preferred(), ["2001:db8:2::/56"]);
 }
 
 #[test]
