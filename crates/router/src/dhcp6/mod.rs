@@ -6,6 +6,7 @@
 //! - **A router** (IA_PD) gets a number, as networks of this site have one: the same part of each prefix of each uplink. When
 //!   an uplink has another prefix it is that part of the other one, from the next Renew on, and the old one is withdrawn in
 //!   the same answer. What lasts no longer than the uplink's lease is told so, and nothing lasts longer than RFC 9096 has it.
+//!   While no uplink has a prefix, the router keeps its number by asking.
 //! - **A host** (IA_NA) gets an address only where the configuration has one for it, in each prefix of its network. Nothing is
 //!   remembered of it. Others make their own (RFC 4862).
 //!
@@ -73,7 +74,8 @@ pub struct Delegated {
     pub number: u64,
     /// The length of its part.
     pub length: u8,
-    /// When it is over, if the router does not ask again.
+    /// When it is over, if the router does not ask again: not before hosts behind it have forgotten what it was told last, and
+    /// not sooner where the uplink's lease ends sooner, so that the router keeps its part over that.
     pub expires: Instant,
 }
 
@@ -243,23 +245,28 @@ impl Server {
             valid_lifetime: seconds(part.valid, VALID_LIMIT, now),
         });
         let mut prefixes: Vec<DelegatedPrefix> = given.filter(|given| given.valid_lifetime > 0).collect();
-        let lasts = prefixes.iter().map(|given| given.valid_lifetime).max();
-        if let (true, Some(number), Some(lasts)) = (commits, number, lasts) {
-            let lease = Delegated {
-                network: link.network.to_owned(),
-                duid: client.duid.to_owned(),
-                iaid: asked.iaid,
-                router: client.source,
-                number,
-                length,
-                expires: now + Duration::from_secs(lasts.into()),
-            };
-            match own {
-                Some(own) => self.leases[own] = lease,
-                None => self.leases.push(lease),
-            }
-        }
         let is_nothing = prefixes.is_empty();
+        let expires = now + VALID_LIMIT;
+        match (number, own) {
+            // That of a router that has nothing to renew now, and so asks by Solicits alone.
+            (Some(_), Some(own)) if is_nothing => self.leases[own].expires = expires,
+            (Some(number), own) if commits && !is_nothing => {
+                let lease = Delegated {
+                    network: link.network.to_owned(),
+                    duid: client.duid.to_owned(),
+                    iaid: asked.iaid,
+                    router: client.source,
+                    number,
+                    length,
+                    expires,
+                };
+                match own {
+                    Some(own) => self.leases[own] = lease,
+                    None => self.leases.push(lease),
+                }
+            }
+            _ => {}
+        }
         // What it has from before is over (section 18.3.4).
         let is_gone = |had: &&DelegatedPrefix| {
             !had.prefix.is_unspecified()

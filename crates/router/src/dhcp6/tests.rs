@@ -176,6 +176,33 @@ fn with_another_prefix_of_the_uplink_the_same_part_of_that_is_given_and_the_old_
 }
 
 #[test]
+fn routers_that_go_on_asking_keep_their_parts_however_long_the_uplink_has_none() {
+    let mut scene = Scene::new("2001:db8:100::/56");
+    scene.renumber("2001:db8:100::/56", 600);
+    let parts = [1, 2].map(|router| prefix_of(&scene.asks(MessageType::Request, router, &[]).unwrap().1));
+    // With its lease, the uplink's prefix is over at the same moment as what routers were told of it.
+    scene.pass(600);
+    scene.server.set_pool(Pool::default());
+    for _ in 0..12 {
+        scene.pass(600);
+        for router in [2, 1] {
+            let (_, none) = scene.asks(MessageType::Solicit, router, &[]).unwrap();
+            assert_eq!(none.status, StatusCode::NoPrefixAvail);
+        }
+    }
+    scene.renumber("2001:db8:100::/56", 600);
+    for (router, part) in [2, 1].into_iter().zip(parts.iter().rev()) {
+        assert_eq!(prefix_of(&scene.asks(MessageType::Request, router, &[]).unwrap().1), *part);
+    }
+    // One that has gone keeps nothing.
+    scene.server.set_pool(Pool::default());
+    scene.pass(5_401);
+    assert!(scene.server.leases().is_empty());
+    scene.asks(MessageType::Solicit, 1, &[]).unwrap();
+    assert!(scene.server.leases().is_empty());
+}
+
+#[test]
 fn what_a_route_or_the_translator_leads_elsewhere_is_not_given_away() {
     let mut scene = Scene::new("2001:db8:100::/56");
     let uplink = Uplink {
