@@ -35,7 +35,7 @@ use crate::lookups::{self, Lookups};
 use crate::needs::check;
 use crate::port_mapping::PortMapping;
 use crate::random::{self, Uuid};
-use crate::state_file::{Clock, Contents, StateFile};
+use crate::state_file::{Clock, Contents, StateFile, TIMES_EVERY};
 use crate::{named, nat, nat64, network, transition, uplink};
 
 /// How often it is looked whether all is there, and what could not be done is tried again.
@@ -135,7 +135,7 @@ impl Router {
         poller.add(waker, WAKER, Interest::Readable)?;
         let state_file = StateFile::load(state);
         let uuid = state_file.contents().uuid.unwrap_or_else(random::uuid);
-        let delegated = state_file.contents().delegated(Clock::read());
+        let delegated = state_file.contents().delegated(state_file.clock());
         let mut router = Router {
             site: Site::default(),
             kernel,
@@ -278,7 +278,7 @@ impl Router {
         for (interface, offer) in self.networks.iter_mut().zip(&self.plan.offers) {
             interface.set_offer(offer.clone(), now);
         }
-        self.remember();
+        self.remember(TIMES_EVERY);
         problems
     }
 
@@ -384,7 +384,7 @@ impl Router {
         self.problems = problems;
     }
 
-    fn remember(&mut self) {
+    fn remember(&mut self, times_every: Duration) {
         let clock = Clock::read();
         let mut contents = Contents::default();
         contents.uuid = Some(self.uuid);
@@ -402,7 +402,7 @@ impl Router {
         for interface in &self.networks {
             contents.prefixes.insert(interface.network.interface.clone(), interface.known_prefixes());
         }
-        self.state_file.save(contents);
+        self.state_file.save(contents, clock, times_every);
     }
 
     fn handle_changes(&mut self, now: Instant) {
@@ -546,7 +546,7 @@ impl Router {
     /// Hosts are told that this may be no router soon, and all is taken back.
     pub(super) fn end(mut self) {
         let now = Instant::now();
-        self.remember();
+        self.remember(Duration::ZERO);
         self.dnsmasqs.end_all();
         self.stubby.end();
         self.flows.end();

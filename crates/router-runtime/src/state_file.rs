@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::net::Ipv6Addr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use ipnet::Ipv6Net;
 use router::advertise::VALID_LIMIT;
@@ -17,10 +17,20 @@ use tracing::warn;
 
 use crate::random::Uuid;
 
+/// The same moment is told by two clocks, each to the second: it differs by less from one time to the next.
+const JITTER: u64 = 2;
+/// Times alone are written again after this at the soonest: who renews a lease all the time wears out no flash memory, and
+/// after a crash a lease of a minute is still known.
+pub(super) const TIMES_EVERY: Duration = Duration::from_secs(10);
+
 /// The file, and what was last written.
 pub(super) struct StateFile {
     path: PathBuf,
     written: Contents,
+    /// When that was, in Unix seconds.
+    written_unix: u64,
+    /// When that was, if this process has written it.
+    written_at: Option<Instant>,
 }
 
 /// Leases by the name of the uplink, prefixes by the interface of the network: hosts there have them, whatever it is called.
@@ -79,26 +89,55 @@ impl StateFile {
             }),
             Err(_) => Contents::default(),
         };
-        StateFile { path, written }
+        let modified = std::fs::metadata(&path).and_then(|metadata| metadata.modified()).ok();
+        let modified = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let written_unix = modified.map_or(0, |since| since.as_secs());
+        StateFile { path, written, written_unix, written_at: None }
+    }
+
+    /// The clock that [`StateFile::contents`] are read by. It is never before the moment at which they were written: however
+    /// far the machine's was set back since then, as where one has no battery, nothing lasts longer than was promised then.
+    pub(super) fn clock(&self) -> Clock {
+        let clock = Clock::read();
+        Clock { unix: clock.unix.max(self.written_unix), ..clock }
     }
 
     pub(super) fn contents(&self) -> &Contents {
         &self.written
     }
 
-    /// Writes it, if it is another than before: never less than the old or the new one.
-    pub(super) fn save(&mut self, contents: Contents) {
-        if contents == self.written {
+    /// Writes it, if it is another than before: never less than the old or the new one. Where times alone are others, not
+    /// before `times_every` has passed since it was written last.
+    pub(super) fn save(&mut self, contents: Contents, clock: Clock, times_every: Duration) {
+        let waits = self.written_at.is_some_and(|at| clock.now.saturating_duration_since(at) < times_every);
+        if contents.times_apart(&self.written).is_some_and(|seconds| seconds <= JITTER || waits) {
             return;
         }
         if let Err(error) = write(&self.path, &contents) {
             warn!("{}: {error}: leases will be requested anew after a restart", self.path.display());
         }
         self.written = contents;
+        (self.written_unix, self.written_at) = (clock.unix, Some(clock.now));
     }
 }
 
 impl Contents {
+    /// By how many seconds times differ at most, where nothing else does.
+    fn times_apart(&self, other: &Contents) -> Option<u64> {
+        let (mut a, mut b) = (self.clone(), other.clone());
+        let take = |contents: &mut Contents| contents.times().map(std::mem::take).collect::<Vec<_>>();
+        let (of_a, of_b) = (take(&mut a), take(&mut b));
+        (a == b).then(|| of_a.iter().zip(&of_b).map(|(a, b)| a.abs_diff(*b)).max().unwrap_or_default())
+    }
+
+    fn times(&mut self) -> impl Iterator<Item = &mut u64> {
+        let of_leases = self.leases.values_mut().flat_map(|lease| {
+            let of_prefixes = lease.prefixes.iter_mut().flat_map(|(_, preferred, valid)| [preferred, valid]);
+            of_prefixes.chain([&mut lease.renew, &mut lease.rebind]).flatten()
+        });
+        of_leases.chain(self.delegated.iter_mut().map(|lease| &mut lease.expires))
+    }
+
     pub(super) fn set_lease(&mut self, uplink: &str, lease: &Lease, clock: Clock) {
         let remembered = Remembered {
             iaid: lease.iaid,
@@ -124,8 +163,7 @@ impl Contents {
             router: lease.router,
             number: lease.number,
             length: lease.length,
-            // To the minute: the same moment is the same each time that it is written.
-            expires: clock.unix(Lifetime::Until(lease.expires)).unwrap_or_default().next_multiple_of(60),
+            expires: clock.unix(Lifetime::Until(lease.expires)).unwrap_or_default(),
         };
         self.delegated = leases.iter().map(remembered).collect();
     }
@@ -139,7 +177,7 @@ impl Contents {
             router: lease.router,
             number: lease.number,
             length: lease.length,
-            // However far the clock was set back meanwhile.
+            // However far the clock has ever been ahead.
             expires: clock.now
                 + Duration::from_secs(lease.expires.saturating_sub(clock.unix)).min(VALID_LIMIT),
         };
@@ -172,7 +210,15 @@ impl Clock {
     }
 
     fn unix(self, lifetime: Lifetime) -> Option<u64> {
-        lifetime.remaining(self.now).map(|left| self.unix + left.as_secs())
+        match lifetime {
+            Lifetime::Expired => Some(0),
+            Lifetime::Until(end) => {
+                let left = end.saturating_duration_since(self.now).as_secs();
+                let over = self.now.saturating_duration_since(end).as_secs();
+                Some((self.unix + left).saturating_sub(over))
+            }
+            Lifetime::Infinite => None,
+        }
     }
 
     fn lifetime(self, unix: Option<u64>) -> Lifetime {
@@ -192,6 +238,105 @@ fn write(path: &Path, contents: &Contents) -> std::io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const UNIX: u64 = 1_800_000_000;
+
+    /// A lease of so many seconds.
+    fn lease(seconds: u64, now: Instant) -> Lease {
+        let until = |seconds| Lifetime::Until(now + Duration::from_secs(seconds));
+        let prefix = "2001:db8::/56".parse().expect("a prefix");
+        Lease {
+            iaid: 1,
+            server: vec![1],
+            prefixes: vec![
+                LeasedPrefix { prefix, preferred: Lifetime::Expired, valid: until(seconds) },
+                LeasedPrefix { prefix, preferred: until(1), valid: Lifetime::Infinite },
+            ],
+            renew: until(seconds / 2),
+            rebind: until(seconds / 2),
+            dns_servers: Vec::new(),
+            aftr: None,
+        }
+    }
+
+    /// A folder for the file, and the file.
+    fn state_file() -> (tempfile::TempDir, StateFile) {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = StateFile::load(folder.path().join("gw-gateway.json"));
+        (folder, file)
+    }
+
+    /// Whether it was written just now; it is taken away.
+    fn is_written(file: &StateFile) -> bool {
+        std::fs::remove_file(&file.path).is_ok()
+    }
+
+    #[test]
+    fn the_same_lease_is_written_once_whenever_it_is_looked_at() {
+        let (_folder, mut file) = state_file();
+        let start = Instant::now();
+        let lease = lease(3_600, start);
+        let router = Delegated {
+            network: "lan".to_owned(),
+            duid: vec![0, 4, 1],
+            iaid: 1,
+            router: Ipv6Addr::LOCALHOST,
+            number: 16,
+            length: 60,
+            expires: start + Duration::from_millis(5_399_500),
+        };
+        // Beyond the end of what is preferred, and of any wait.
+        for quarter in 0..400 {
+            let millis = 250 * quarter + quarter % 3;
+            let clock =
+                Clock { now: start + Duration::from_millis(millis), unix: UNIX + (millis + 300) / 1_000 };
+            let mut contents = Contents::default();
+            contents.set_lease("fibre", &lease, clock);
+            contents.set_delegated(std::slice::from_ref(&router), clock);
+            file.save(contents, clock, TIMES_EVERY);
+            assert_eq!(is_written(&file), quarter == 0, "after {millis} ms");
+        }
+    }
+
+    #[test]
+    fn a_lease_that_is_renewed_all_the_time_is_written_now_and_then_and_another_one_at_once() {
+        let (_folder, mut file) = state_file();
+        let start = Instant::now();
+        let mut save = |second, uplink: &str, times_every| {
+            let clock = Clock { now: start + Duration::from_secs(second), unix: UNIX + second };
+            let mut contents = Contents::default();
+            contents.set_lease(uplink, &lease(10, clock.now), clock);
+            file.save(contents, clock, times_every);
+            is_written(&file)
+        };
+        let written = (0..=30).filter(|second| save(*second, "fibre", TIMES_EVERY));
+        assert_eq!(written.collect::<Vec<_>>(), [0, 10, 20, 30]);
+        assert!(save(31, "cable", TIMES_EVERY));
+        assert!(
+            !save(40, "cable", TIMES_EVERY) && save(40, "cable", Duration::ZERO),
+            "the end comes at once"
+        );
+    }
+
+    #[test]
+    fn with_a_clock_that_was_set_back_nothing_lasts_longer_than_it_was_promised() {
+        let (folder, mut file) = state_file();
+        let ahead = Clock { now: Instant::now(), unix: Clock::read().unix + 10 * 365 * 86_400 };
+        let mut contents = Contents::default();
+        contents.set_lease("fibre", &lease(600, ahead.now), ahead);
+        file.save(contents, ahead, TIMES_EVERY);
+        let written = std::fs::File::options().append(true).open(&file.path).expect("a file");
+        written.set_modified(UNIX_EPOCH + Duration::from_secs(ahead.unix)).expect("a time");
+        let again = StateFile::load(folder.path().join("gw-gateway.json"));
+        // By the file's time after a restart, and without one by what is known.
+        for file in [file, again] {
+            let clock = file.clock();
+            let lease = file.contents().lease("fibre", clock).expect("a lease");
+            let left = lease.prefixes[0].valid.remaining(clock.now).expect("an end");
+            assert!((590..=600).contains(&left.as_secs()), "{left:?}");
+            assert_eq!(lease.prefixes[1].valid, Lifetime::Infinite);
+        }
+    }
 
     #[test]
     fn a_file_from_before_iaids_had_names_is_read() {

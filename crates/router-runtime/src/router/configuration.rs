@@ -10,13 +10,12 @@ use super::{Retired, Router};
 use crate::error::Error;
 use crate::firewall::refuse_while_pending;
 use crate::needs::check;
-use crate::state_file::Clock;
 use crate::{nat, network, uplink};
 
 impl Router {
     /// Has this configuration in force: interfaces, settings, and what is planned for what is known now.
     pub(super) fn take(&mut self, config: RouterConfig) -> Result<(), Error> {
-        let (clock, contents) = (Clock::read(), self.state_file.contents().clone());
+        let (clock, contents) = (self.state_file.clock(), self.state_file.contents().clone());
         let RouterConfig { site, probing, firewall, .. } = config;
         // Before anything is forwarded.
         self.kernel.set_firewall(firewall.as_ref()).map_err(Error::Firewall)?;
