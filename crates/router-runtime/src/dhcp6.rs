@@ -12,9 +12,10 @@ use ipnet::{IpNet, Ipv6Net};
 use linux::event::{Interest, Poller};
 use linux::netlink::{Link as KernelLink, Netlink};
 use linux::udp::{EndpointOptions, HostSocket, Segmentation};
+use router::advertise::VALID_LIMIT;
 use router::delegation::LeasedPrefix;
 use router::dhcp6::{Delegated, Link, Pool, Server};
-use router::plan::{Address, Plan, Route, Via};
+use router::plan::{Address, Plan, Route, Via, no_way_from};
 use router::site::{Network, Site};
 use router::uplink::UplinkState;
 use wire::dhcpv6::{ALL_SERVERS, SERVER_PORT};
@@ -28,10 +29,16 @@ const FIRST_TOKEN: u64 = 1 << 33;
 const LONGEST: usize = 1_500;
 /// What leads to a router behind comes behind what is connected.
 const METRIC: u32 = 512;
+/// Of so many parts that the uplinks have lost hosts behind are told, of the last ones.
+const MOST_LOST: usize = 256;
 
 /// The server and its sockets.
 pub(super) struct Dhcp6 {
     server: Server,
+    /// Parts that routers behind have, and the ways there, as they were planned last.
+    parts: Vec<(Ipv6Net, Via)>,
+    /// Such as uplinks have lost since, until no host behind can have them any more.
+    lost: Vec<(Ipv6Net, Via, Instant)>,
     sockets: Vec<Socket>,
     next_token: u64,
 }
@@ -47,7 +54,13 @@ impl Dhcp6 {
     /// Goes on with what was given away.
     pub(super) fn new(uuid: &Uuid, leases: Vec<Delegated>) -> Self {
         let duid = [&[0, 4][..], uuid].concat();
-        Dhcp6 { server: Server::new(duid, leases), sockets: Vec::new(), next_token: FIRST_TOKEN }
+        Dhcp6 {
+            server: Server::new(duid, leases),
+            parts: Vec::new(),
+            lost: Vec::new(),
+            sockets: Vec::new(),
+            next_token: FIRST_TOKEN,
+        }
     }
 
     /// What was given away.
@@ -64,19 +77,31 @@ impl Dhcp6 {
     pub(super) fn plan(&mut self, site: &Site, uplinks: &[&UplinkState], plan: &mut Plan, now: Instant) {
         self.server.set_pool(Pool::new(site, uplinks, plan));
         self.server.retain(|_| true, now);
+        let mut parts = Vec::new();
         for lease in self.server.leases() {
             let Some(network) = network_of(lease, site) else { continue };
-            let route = |part: LeasedPrefix| Route {
-                to: part.prefix.into(),
-                from: None,
-                via: Some(Via {
-                    interface: network.interface.clone(),
-                    router: Some(IpAddr::V6(lease.router)),
-                }),
-                metric: METRIC,
-            };
-            plan.routes.extend(self.server.prefixes(lease, now).into_iter().map(route));
+            let router = Some(IpAddr::V6(lease.router));
+            let via = Via { interface: network.interface.clone(), router };
+            parts.extend(self.server.prefixes(lease, now).iter().map(|part| (part.prefix, via.clone())));
         }
+        plan.routes.extend(parts.iter().map(|(part, via)| Route {
+            to: (*part).into(),
+            from: None,
+            via: Some(via.clone()),
+            metric: METRIC,
+        }));
+        let before = std::mem::replace(&mut self.parts, parts);
+        self.lost.extend(before.into_iter().map(|(part, via)| (part, via, now + VALID_LIMIT)));
+        self.lost.retain(|(part, via, until)| {
+            let is_there = site.networks.iter().any(|network| network.interface == via.interface);
+            let mut had = uplinks.iter().flat_map(|state| state.prefixes());
+            let is_had = had.any(|leased| leased.prefix.contains(part))
+                || plan.addresses.iter().any(|own| IpNet::V6(*part).contains(&own.address));
+            *until > now && is_there && !is_had
+        });
+        self.lost.drain(..self.lost.len().saturating_sub(MOST_LOST));
+        let lost = self.lost.iter();
+        plan.routes.extend(lost.flat_map(|(part, via, _)| no_way_from(*part, via.clone())));
     }
 
     /// Listens where hosts and routers may ask, as the site and the links are now, and forgets what no network gives. Only
@@ -251,4 +276,116 @@ fn ipv6(address: IpAddr) -> Option<Ipv6Addr> {
 
 fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use router::delegation::Lease;
+    use router::dhcp6::Settings;
+    use router::lifetime::Lifetime;
+    use router::site::{Delegation, Probing, RouterFrom, Uplink};
+
+    use super::*;
+
+    const ROUTER: &str = "fe80::7";
+
+    fn site() -> Site {
+        let uplink = Uplink {
+            name: "fibre".into(),
+            interface: "wan0".into(),
+            router: RouterFrom::Advertisements,
+            addresses: Vec::new(),
+            prefixes: Vec::new(),
+            delegation: Some(Delegation::default()),
+            probes: Vec::new(),
+            ipv4_router: None,
+            masquerade: false,
+            tunnel: None,
+            bandwidth: None,
+        };
+        let network = Network {
+            name: "lan".into(),
+            interface: "lan0".into(),
+            subnet: Some(0),
+            host: 1,
+            prefixes: Vec::new(),
+            ipv4: None,
+            advertise: None,
+            resolves: false,
+            dhcp: None,
+            dhcp6: Some(Settings { delegate: Some(60), hosts: Vec::new() }),
+            port_mapping: None,
+        };
+        Site { uplinks: vec![uplink], networks: vec![network], ..Site::default() }
+    }
+
+    /// The routes to and from parts of routers behind, where the uplink has this prefix.
+    fn routes(dhcp6: &mut Dhcp6, site: &Site, prefix: &str, now: Instant) -> Vec<String> {
+        let mut state = UplinkState::new(&site.uplinks[0], Probing::default());
+        let (preferred, valid) = (Lifetime::Infinite, Lifetime::Infinite);
+        let leased = LeasedPrefix { prefix: prefix.parse().expect("a prefix"), preferred, valid };
+        state.set_lease(Some(Lease {
+            iaid: 1,
+            server: Vec::new(),
+            prefixes: vec![leased],
+            renew: Lifetime::Infinite,
+            rebind: Lifetime::Infinite,
+            dns_servers: Vec::new(),
+            aftr: None,
+        }));
+        let mut plan = Plan::default();
+        dhcp6.plan(site, &[&state], &mut plan, now);
+        let told = |route: &Route| match (&route.via, route.from) {
+            (Some(via), None) => {
+                assert_eq!(via.router, ROUTER.parse().ok());
+                let is_used = if route.metric == METRIC { "" } else { " for errors" };
+                format!("to {}{is_used}", route.to)
+            }
+            (None, Some(from)) => format!("none from {from}"),
+            _ => format!("{route:?}"),
+        };
+        plan.routes.iter().map(told).collect()
+    }
+
+    #[test]
+    fn hosts_behind_a_router_are_told_of_a_withdrawn_prefix_as_long_as_they_can_have_it() {
+        let (site, start) = (site(), Instant::now());
+        let lease = Delegated {
+            network: "lan".into(),
+            duid: vec![0, 4, 7],
+            iaid: 1,
+            router: ROUTER.parse().expect("an address"),
+            number: 16,
+            length: 60,
+            expires: start + 3 * VALID_LIMIT,
+        };
+        let mut dhcp6 = Dhcp6::new(&[5; 16], vec![lease]);
+        let mut routes_at =
+            |prefix: &str, seconds| routes(&mut dhcp6, &site, prefix, start + Duration::from_secs(seconds));
+        assert_eq!(routes_at("2001:db8:100::/56", 0), ["to 2001:db8:100:10::/60"]);
+        let renumbered = [
+            "to 2001:db8:200:10::/60",
+            "to 2001:db8:100:10::/60 for errors",
+            "none from 2001:db8:100:10::/60",
+        ];
+        assert_eq!(routes_at("2001:db8:200::/56", 10), renumbered);
+        assert_eq!(routes_at("2001:db8:200::/56", 5_409), renumbered);
+        assert_eq!(routes_at("2001:db8:200::/56", 5_410), renumbered[..1]);
+        // There and back: it leads there again, and not from the other one.
+        assert_eq!(
+            routes_at("2001:db8:100::/56", 5_420),
+            [
+                "to 2001:db8:100:10::/60",
+                "to 2001:db8:200:10::/60 for errors",
+                "none from 2001:db8:200:10::/60"
+            ]
+        );
+        // A provider that renumbers all the time fills no memory.
+        for number in 0..400 {
+            routes_at(&format!("2001:db8:{:x}::/56", 0x1000 + number), 5_430);
+        }
+        assert_eq!(routes_at("2001:db8:ff00::/56", 5_430).len(), 1 + 2 * MOST_LOST);
+    }
 }

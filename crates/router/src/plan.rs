@@ -209,7 +209,7 @@ pub fn subnet(prefix: Ipv6Net, number: u64) -> Option<Ipv6Net> {
     fits.then(|| Ipv6Net::new(Ipv6Addr::from_bits(bits), 64).ok()).flatten()
 }
 
-/// From a prefix that is no more of the site there is no way; to it there is one, for the error that says so.
+/// From a prefix that is no more of the site there is no way.
 fn invalidated_routes(formerly: &[(&str, Ipv6Net)], uplinks: &[&UplinkState], plan: &mut Plan) {
     let is_ours = |prefix: &Ipv6Net| {
         let inner = plan.addresses.iter().any(|address| address.address.trunc() == IpNet::V6(*prefix));
@@ -224,12 +224,18 @@ fn invalidated_routes(formerly: &[(&str, Ipv6Net)], uplinks: &[&UplinkState], pl
         .map(|(at, prefix)| (*prefix, *at))
         .collect();
     for (prefix, interface) in gone {
-        let via = Some(Via { interface: interface.to_owned(), router: None });
-        plan.routes.extend([
-            Route { to: prefix.into(), from: None, via, metric: METRIC_UNUSED },
-            Route { to: Ipv6Net::default().into(), from: Some(prefix), via: None, metric: METRIC_UNUSED },
-        ]);
+        plan.routes.extend(no_way_from(prefix, Via { interface: interface.to_owned(), router: None }));
     }
+}
+
+/// Whoever is there by this way, and sends from a prefix that is no more of the site, is answered with an error: what comes
+/// from where nothing leads to is dropped, and nobody would know where the error is to go.
+#[must_use]
+pub fn no_way_from(prefix: Ipv6Net, via: Via) -> [Route; 2] {
+    [
+        Route { to: prefix.into(), from: None, via: Some(via), metric: METRIC_UNUSED },
+        Route { to: Ipv6Net::default().into(), from: Some(prefix), via: None, metric: METRIC_UNUSED },
+    ]
 }
 
 /// The gateway's own addresses on the links of its uplinks, and what is a neighbor there. A prefix of a network of ours, or

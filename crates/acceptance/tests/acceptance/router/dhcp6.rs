@@ -130,7 +130,8 @@ fn a_router_behind_has_a_prefix_that_leads_to_it_whatever_happens_to_the_gateway
     assert!(prefix.ends_with("10::/60"), "{delegated}");
     assert_eq!((&delegated[0]["network"], delegated.as_array().map(Vec::len)), (&"lan".into(), Some(1)));
     // Nothing is promised for longer than the provider has promised it.
-    assert!(delegated[0]["seconds"].as_u64().is_some_and(|seconds| seconds <= 60), "{delegated}");
+    let promised = delegated[0]["prefixes"][0]["valid_seconds"].as_u64();
+    assert!(promised.is_some_and(|seconds| seconds <= 60), "{delegated}");
     let text = String::from_utf8(inside.scene.sidestep(&["status"]).stdout).expect("text");
     assert!(text.contains(&format!("{prefix} to fe80:")), "{text}");
     let route = |inside: &Scene| inside.scene.run("gw", &["ip", "-6", "route", "show", &prefix]);
@@ -164,7 +165,15 @@ fn a_router_behind_has_a_prefix_that_leads_to_it_whatever_happens_to_the_gateway
     wait_until("its way", || inside.scene.answers("net", &moved));
     wait_until("the old one is gone", || inside.inner("2001:db8:10").is_none());
     assert!(moved.split(':').nth(3).is_some_and(|subnet| subnet.ends_with("10")), "{moved}");
-    wait_until("no way to the old one", || route(&inside).is_empty());
+    // Whoever is behind, and still sends from it, is told (RFC 7084, L-14).
+    let old = format!("{address}/128");
+    inside.scene.run("host", &["ip", "-6", "address", "replace", &old, "dev", "inner", "nodad"]);
+    wait_until("no route from the old one", || {
+        inside
+            .scene
+            .run("host", &["ping", "-c", "1", "-W", "1", "-I", &address, INTERNET])
+            .contains("No route")
+    });
 
     inside.scene.stop();
     assert_eq!(inside.scene.kernel(), before);
