@@ -221,18 +221,30 @@ pub(crate) fn remove(name: &str, file: &Path) -> Result<String, Failure> {
         return Err(Failure::Message(why));
     }
     let running = Running::find(&config.tunnel.name, file)?;
+    let told = take_away(&path, file, &config.tunnel.name, &running)?;
+    Ok(format!("{}: {name} is removed{told}\n", path.display()))
+}
+
+/// Removes a file that the configuration includes, if that is valid without it, and the daemon takes it so; what to say of that.
+pub(crate) fn take_away(
+    path: &Path,
+    file: &Path,
+    tunnel: &str,
+    running: &Running,
+) -> Result<String, Failure> {
     // Hidden files are not included.
+    let name = path.file_stem().unwrap_or_default().to_string_lossy();
     let aside = path.with_file_name(format!(".{name}.removed"));
-    fs::rename(&path, &aside).map_err(|error| about(&path, &error))?;
-    let undo = || fs::rename(&aside, &path).map_err(|error| about(&path, &error));
+    fs::rename(path, &aside).map_err(|error| about(path, &error))?;
+    let undo = || fs::rename(&aside, path).map_err(|error| about(path, &error));
     if let Err(error) = load_tunnel(file) {
         undo()?;
         return Err(error);
     }
-    match reload(&config.tunnel.name, &running) {
+    match reload(tunnel, running) {
         Ok(told) => {
             fs::remove_file(&aside).map_err(|error| about(&aside, &error))?;
-            Ok(format!("{}: {name} is removed{told}\n", path.display()))
+            Ok(told)
         }
         Err(error) => {
             undo()?;

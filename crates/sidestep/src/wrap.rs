@@ -9,7 +9,7 @@ use config::TunnelConfig;
 
 use crate::failure::Failure;
 use crate::load::load_tunnel;
-use crate::peer::{FileOption, about, check_name, folder, made_folder, reload, write_new};
+use crate::peer::{FileOption, about, check_name, folder, made_folder, reload, take_away, write_new};
 use crate::running::{Running, unit_of};
 use crate::terminal::print;
 
@@ -121,10 +121,9 @@ impl WrapOptions {
             );
             return Err(Failure::Message(why));
         }
-        std::fs::remove_file(&path).map_err(|error| about(&path, &error))?;
-        let told = reload(&before.tunnel.name, running)?;
+        let told = take_away(&path, file, &before.tunnel.name, running)?;
         Ok(format!(
-            "{}: {interface} is removed{told}\nits peer's endpoint is still in the tunnel: `wg-quick down {interface}` and `up` have it where it was\n",
+            "{}: {interface} is removed{told}\nits peer's endpoint is still the address in the tunnel, which leads nowhere now: `wg set {interface} peer KEY endpoint ADDRESS:PORT` says where else it is, or `wg-quick down {interface}` and `up`\n",
             path.display()
         ))
     }

@@ -162,6 +162,28 @@ fn who_was_not_named_is_not_removed() {
 }
 
 #[test]
+fn what_is_wrapped_is_removed_only_where_the_rest_is_valid_without_it() {
+    let site = Site::new();
+    site.init("pt-one");
+    let config = site.path("pt-one.toml");
+    sidestep(&words(&Site::invite(&config, 'b')));
+    sidestep(&["wrap", "wg7", "--peer", "site-b", "--config", &config]);
+    let [peer, wrap] = ["site-b", "wrap-wg7"].map(|name| site.path(&format!("pt-one.d/{name}.toml")));
+    let text = fs::read_to_string(&peer).unwrap();
+    fs::write(&peer, format!("{text}carry = \"mask\"\n")).unwrap();
+    let remove = ["wrap", "wg7", "--remove", "--config", &config];
+    let said = refused(&remove);
+    assert!(said.contains("nothing says which packets"), "{said}");
+    assert_eq!(fs::read_dir(site.path("pt-one.d")).unwrap().count(), 2);
+    assert_eq!(site.peers(&config), ["site-b"]);
+
+    fs::write(&peer, text).unwrap();
+    sidestep(&remove);
+    assert!(!Path::new(&wrap).exists());
+    assert_eq!(fs::read_dir(site.path("pt-one.d")).unwrap().count(), 1);
+}
+
+#[test]
 fn an_invitation_that_cannot_be_written_leaves_no_peer() {
     let site = Site::new();
     site.init("pt-one");
