@@ -501,6 +501,18 @@ fn a_gateway_changes_its_key_and_no_packet_of_wireguards_is_lost_or_leaves_in_cl
     assert!(masked(&lab, Site::B) > masked_before);
     assert!([Site::A, Site::B].iter().all(|site| wireguard.is_led(&lab, *site)));
     assert_eq!(with_header(&recording.finish().expect("packets")), 0, "packets in clear");
+
+    // Another key in the place of the one before, while packets flow to that one's end.
+    let command = format!("{program} genkey | {program} pubkey");
+    let other = scene::run(&lab, Node::GatewayA, &["sh", "-c", &command]).trim().to_owned();
+    let recording = Recording::start(&lab, Node::Router, "b").expect("a recording");
+    let words = ["ping", "-n", "-q", "-i", "0.001", "-W", "1", "-c", "1500", "fd99::1"];
+    let pings = lab.spawn(Node::GatewayB, words, "replaced").expect("pings");
+    let before = wireguard.endpoint(&lab, Site::B);
+    change(&mut lab, Site::B, &|text| text.replace(&public, &other));
+    wait_until("WireGuard is led to the other's end", || wireguard.endpoint(&lab, Site::B) != before);
+    assert!(lost("replaced", pings) > 0, "it was not replaced");
+    assert_eq!(with_header(&recording.finish().expect("packets")), 0, "packets in clear");
 }
 
 /// Where all is to go through WireGuard, wg-quick has a rule that takes what is not WireGuard's own: what it travels in, too.

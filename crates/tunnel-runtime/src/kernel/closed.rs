@@ -2,7 +2,7 @@
 //! that lead nowhere, below those of the tunnel, and the table that keeps what is behind the peers off the external
 //! interface, whatever other routes there are. They go only when somebody says so.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -187,8 +187,6 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
     if config.tunnel.open_when_down || mode == Mode::Transparent {
         return HashSet::new();
     }
-    let refused =
-        |prefix| Route { destination: prefix, via: Via::Unreachable { metric: METRIC, source: None } };
     // One that follows an uplink is another's to-morrow.
     let is_own = !config.is_classic() && !config.node.on_link && config.node.follows.is_none();
     let routed = is_own && mode == Mode::Routed;
@@ -203,6 +201,29 @@ pub(crate) fn closed_routes(config: &TunnelConfig, beside: Beside) -> HashSet<Ro
     // Without a tunnel the default route of others is there.
     let mode = if beside == Beside::Nothing { Mode::Routed } else { mode };
     prefixes.flat_map(|prefix| destinations(prefix, mode)).map(refused).chain(own).collect()
+}
+
+fn refused(destination: IpNet) -> Route {
+    Route { destination, via: Via::Unreachable { metric: METRIC, source: None } }
+}
+
+/// Keeps ends of other tunnels closed that nothing leads to any more, since the peer has another key, or they are not wrapped any
+/// more: until they are led elsewhere they send there. Nobody else has these addresses.
+pub(super) fn close_ends(
+    config: &TunnelConfig,
+    ends: &BTreeSet<IpNet>,
+    kept_off: &mut Option<KeptOff>,
+    routes: [&mut HashSet<Route>; 2],
+) {
+    if config.tunnel.open_when_down || ends.is_empty() {
+        return;
+    }
+    for routes in routes {
+        routes.extend(ends.iter().copied().map(refused));
+    }
+    let behind = &mut kept_off.get_or_insert_default().behind;
+    let new: Vec<IpNet> = ends.iter().filter(|end| !behind.contains(end)).copied().collect();
+    behind.extend(new);
 }
 
 /// Longest prefix that is a default route, or part of one (`::/1`, `2000::/3`): what is more specific stays outside.

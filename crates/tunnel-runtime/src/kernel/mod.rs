@@ -1,7 +1,7 @@
 //! What is set up in the kernel: addresses and routes of the TUN device, the hopping prefix's local route and dark
 //! table, neighbor discovery for on-link prefixes, and the endpoint sockets.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, Ipv6Addr, SocketAddrV6};
 use std::path::Path;
 use std::sync::{Arc, mpsc};
@@ -30,7 +30,7 @@ mod network_detection;
 mod prefix;
 mod tables;
 
-use closed::{Beside, ClosedRoutes, KeptOff, closed_routes, destinations};
+use closed::{Beside, ClosedRoutes, KeptOff, close_ends, closed_routes, destinations};
 use led::Led;
 use network_detection::{Network, RouterDiscovery};
 pub(crate) use prefix::who_hops_in;
@@ -187,6 +187,8 @@ pub(super) struct Kernel {
     closed: ClosedRoutes,
     /// What is to be closed, too, when there is no tunnel any more.
     closed_after: HashSet<Route>,
+    /// Other tunnels' ends at peers, of all configurations since the start.
+    ends: BTreeSet<IpNet>,
     sockets: EndpointOptions,
     /// Where the socket of all rendezvous endpoints receives, if there is one.
     lookup_table: Option<SkLookupTable>,
@@ -248,6 +250,7 @@ impl Kernel {
             journal,
             closed,
             closed_after: HashSet::new(),
+            ends: BTreeSet::new(),
             sockets,
             lookup_table,
             state: State::default(),
@@ -285,21 +288,24 @@ impl Kernel {
 
     /// Leads to what the configuration asks for; if that fails, back to what was.
     pub(super) fn apply(&mut self, config: &TunnelConfig) -> Result<(), Error> {
-        let kept_off = KeptOff::of(config, Some(self.link.index), &mut self.netlink)?;
+        let mut kept_off = KeptOff::of(config, Some(self.link.index), &mut self.netlink)?;
+        let mut closed = closed_routes(config, Beside::Tunnel);
+        let mut closed_after = closed_routes(config, Beside::Nothing);
+        close_ends(config, &self.ends, &mut kept_off, [&mut closed, &mut closed_after]);
         let (rewrites, masks) = (self.rewriter.is_some(), self.masker.is_some());
         let (old, new) = (self.state.clone(), State::of(config, rewrites, masks, kept_off));
-        let closed = closed_routes(config, Beside::Tunnel);
         let mut result = self.closed.add(&closed, &mut self.netlink).map_err(Error::from);
         result = result.and_then(|()| self.change(new));
         if let (Ok(()), Some(transparent)) = (&result, &mut self.transparent) {
             result = transparent.apply(config, self.tun_index).map_err(Error::from);
         }
         if result.is_ok() {
-            self.closed_after = closed_routes(config, Beside::Nothing);
+            self.closed_after = closed_after;
             result = self.closed.commit(closed, &mut self.netlink).map_err(Error::from);
         }
         if result.is_ok() {
             self.peer_prefixes = config.peers.iter().map(|peer| peer.hop_prefix.trunc()).collect();
+            self.ends.extend(self.state.sources.keys());
         }
         if result.is_err()
             && let Err(error) =
