@@ -15,7 +15,7 @@ use router::lifetime::Lifetime;
 use router::pcp::{Internal, Mapping};
 use router::plan::{Plan, Route as PlannedRoute};
 use router::site::{Site, StaticRoute, Uplink};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::transition;
 use crate::answers::{Answers, ipv4_addresses};
@@ -47,6 +47,11 @@ pub(super) struct Kernel {
     firewall: Option<Firewall>,
     /// The chain that tells it from others.
     mark: String,
+    /// Whether no firewall was set yet.
+    starts: bool,
+    /// Whether it began while a change of the firewall waited for its confirmation: another one that is in force then, or
+    /// comes back later, stays until a reload.
+    on_trial: bool,
     /// The tables, and what shapes, that an earlier run has left.
     kept: Vec<Step>,
     /// Where a tunnel that follows an uplink hops now.
@@ -94,6 +99,8 @@ impl Kernel {
             offload: Offload::default(),
             firewall,
             mark: String::new(),
+            starts: true,
+            on_trial: false,
             kept,
             tunnel_endpoint,
             made: BTreeMap::new(),
@@ -104,15 +111,38 @@ impl Kernel {
 
     /// Has this firewall in force, whatever is there in its place.
     pub(super) fn set_firewall(&mut self, firewall: Option<&Firewall>) -> Result<(), firewall::Error> {
-        // Also where there is to be none: the one before would come back.
-        if firewall.is_some() || self.firewall.is_some() {
-            refuse_while_pending()?;
+        if std::mem::take(&mut self.starts) {
+            self.begin_on_trial(firewall.is_some())?;
+        } else {
+            // Also where there is to be none: the one before would come back.
+            if firewall.is_some() || self.firewall.is_some() {
+                refuse_while_pending()?;
+            }
+            self.on_trial = false;
         }
         match firewall {
             Some(firewall) => self.put_firewall(firewall)?,
             None => self.journal.delete_table(&mut self.netlink, "inet", TABLE)?,
         }
         self.firewall = firewall.cloned();
+        Ok(())
+    }
+
+    /// A start is not refused while a change of the firewall waits for its confirmation, and does not make it last.
+    fn begin_on_trial(&mut self, has_firewall: bool) -> Result<(), firewall::Error> {
+        if has_firewall {
+            self.on_trial = firewall::resume()?;
+            if self.on_trial {
+                warn!(
+                    event = "firewall_unconfirmed",
+                    "a change of the firewall awaits confirmation (`sidestep firewall confirm`): unless that comes in time, the \
+                     firewall from before is restored, and stays until the configuration is read again"
+                );
+            }
+        } else if self.journal.done().iter().any(|step| is_table(step, TABLE)) {
+            // It goes, and is not to come back.
+            firewall::end_trial()?;
+        }
         Ok(())
     }
 
@@ -123,7 +153,8 @@ impl Kernel {
         }
         let before = std::mem::replace(&mut self.tunnel_endpoint, prefix);
         let Some(firewall) = self.firewall.clone() else { return Ok(()) };
-        let put = refuse_while_pending().and_then(|()| self.put_firewall(&firewall));
+        let may = if self.on_trial { Ok(()) } else { refuse_while_pending() };
+        let put = may.and_then(|()| self.put_firewall(&firewall));
         put.inspect_err(|_| self.tunnel_endpoint = before)
     }
 
@@ -143,6 +174,10 @@ impl Kernel {
     fn put_firewall(&mut self, firewall: &Firewall) -> Result<(), firewall::Error> {
         let compiled = firewall::compiled(&self.with_tunnel_endpoint(firewall));
         let (mark, table) = firewall::marked(&compiled.script, firewall::UP);
+        if self.on_trial && self.is_another_in_force(&mark)? {
+            self.mark = mark;
+            return Ok(());
+        }
         if !has_chain(Family::Inet, TABLE, &mark)? || !self.is_whole(Family::Inet, TABLE)? {
             self.journal.set_table("inet", TABLE, &firewall::replacing(&table)?)?;
             self.made(Family::Inet, TABLE)?;
@@ -150,6 +185,16 @@ impl Kernel {
         }
         self.mark = mark;
         Ok(())
+    }
+
+    /// Whether there is a firewall that is neither the one with this mark nor the one that was put there last.
+    fn is_another_in_force(&self, mark: &str) -> linux::Result<bool> {
+        for own in [mark, &self.mark] {
+            if !own.is_empty() && has_chain(Family::Inet, TABLE, own)? {
+                return Ok(false);
+            }
+        }
+        Ok(count_rules(Family::Inet, TABLE)? > 0)
     }
 
     fn made(&mut self, family: Family, table: &'static str) -> linux::Result<()> {
@@ -408,12 +453,22 @@ impl Kernel {
 
     /// Takes everything back.
     pub(super) fn close(mut self) -> linux::Result<()> {
+        self.interrupt_trial(|_| false);
         self.journal.undo_all(&mut self.netlink)
     }
 
     /// Takes back what was begun, but for what an earlier run has left on purpose: a start that fails opens nothing.
     pub(super) fn give_up(mut self) -> linux::Result<()> {
+        self.interrupt_trial(|step| self.kept.contains(step));
         self.journal.undo_all_but(&mut self.netlink, |step| self.kept.contains(step))
+    }
+
+    /// With the firewall's table goes what would put one from before there.
+    fn interrupt_trial(&self, stays: impl Fn(&Step) -> bool) {
+        let goes = self.journal.done().iter().any(|step| is_table(step, TABLE) && !stays(step));
+        if goes && let Err(error) = firewall::interrupt() {
+            warn!("{error}");
+        }
     }
 
     fn apply_addresses(&mut self, plan: &Plan, links: &[Link], now: Instant, problems: &mut Vec<Problem>) {

@@ -6,6 +6,9 @@
 //! made, or whoever makes it is gone: before, there is nothing to undo. Whoever removes the file first decides, so a
 //! confirmation either counts or fails. A guard that is killed (SIGKILL) puts nothing back: the lock is free then,
 //! `confirm` says so, and the next `apply` is not held up by it. A restart of the machine leaves neither table.
+//!
+//! A gateway that starts meanwhile leaves the table that is there ([`resume`]). One that ends takes its table along, and then
+//! nothing is to come back: the saved table gets another name ([`interrupt`]), by which only a start in the guard's time finds it.
 
 mod count;
 mod explain;
@@ -79,6 +82,8 @@ pub fn compiled(firewall: &Firewall) -> Compiled {
 /// Nothing was changed then.
 pub fn apply(firewall: &Firewall, confirm: Option<Duration>) -> Result<(), Error> {
     refuse_while_pending()?;
+    // This one is meant, whatever was not confirmed before a gateway ended.
+    let _ = fs::remove_file(interrupted()?);
     let waits = confirm.map(start_guard).transpose()?;
     let script = marked(&compiled(firewall).script, APPLIED).1;
     let done = replacing(&script).and_then(|script| Ok(linux::nft::apply(&script)?));
@@ -150,8 +155,55 @@ pub fn guard(after: Duration) -> Result<(), Error> {
     file.read_to_string(&mut before).map_err(unusable)?;
     match fs::remove_file(&path) {
         Ok(()) => put_back(&before),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let _ = fs::remove_file(interrupted()?);
+            Ok(())
+        }
         Err(source) => Err(unusable(source)),
+    }
+}
+
+/// For a gateway that starts with a firewall: whether a change waits for its confirmation, so that the table that is there, or
+/// is made now, may be another one soon. One that the end of a gateway has [interrupted](interrupt) waits again. Where there was no
+/// firewall before the change, it waits no longer: the gateway's own takes its place, and is not to be taken away.
+pub(crate) fn resume() -> Result<bool, Error> {
+    let (path, interrupted) = (saved()?, interrupted()?);
+    if is_guarded(&interrupted)? && !path.exists() {
+        let unusable = |source| Error::Unusable { path: interrupted.clone(), source };
+        fs::rename(&interrupted, &path).map_err(unusable)?;
+    } else {
+        let _ = fs::remove_file(&interrupted);
+    }
+    if !is_guarded(&path)? {
+        return Ok(false);
+    }
+    let was_none = fs::metadata(&path).is_ok_and(|before| before.len() == 0);
+    if was_none {
+        end_trial()?;
+    }
+    Ok(!was_none)
+}
+
+/// For a gateway that ends, before it removes its table: what a change that nobody has confirmed would restore stays away,
+/// unless a gateway starts within its time.
+pub(crate) fn interrupt() -> Result<(), Error> {
+    let path = saved()?;
+    if is_guarded(&path)? { gone(fs::rename(&path, interrupted()?), path) } else { Ok(()) }
+}
+
+/// Whatever waits for its confirmation waits no longer, and is not undone.
+pub(crate) fn end_trial() -> Result<(), Error> {
+    for path in [saved()?, interrupted()?] {
+        gone(fs::remove_file(&path), path)?;
+    }
+    Ok(())
+}
+
+/// Also where it was not there.
+fn gone(result: io::Result<()>, path: PathBuf) -> Result<(), Error> {
+    match result {
+        Err(source) if source.kind() != io::ErrorKind::NotFound => Err(Error::NotRemoved { path, source }),
+        _ => Ok(()),
     }
 }
 
@@ -253,6 +305,11 @@ fn is_guarded(path: &Path) -> Result<bool, Error> {
 fn saved() -> Result<PathBuf, Error> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")?.ino();
     Ok(Path::new(control::FOLDER).join(format!("firewall-{namespace}.before")))
+}
+
+/// The same, after the end of a gateway.
+fn interrupted() -> Result<PathBuf, Error> {
+    Ok(saved()?.with_extension("interrupted"))
 }
 
 /// What is in the table now.

@@ -560,9 +560,29 @@ fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     scene.signal(Signal::SIGHUP);
     wait_until("the reason", || scene.log().contains("awaits confirmation"));
     assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
-    assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
-    scene.signal(Signal::SIGHUP);
+    // Nor does a start make it last, after a crash or a stop: it sets up all the rest.
+    let tables = |scene: &RouterScene| scene.run("gw", &["nft", "list", "table", "inet", "sidestep-firewall"]);
+    scene.kill();
+    scene.start_again();
     wait_until("the new prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
+    assert!(tables(&scene).contains("chain applied-"), "{}", tables(&scene));
+    scene.stop();
+    assert_eq!(scene.kernel(), before);
+    scene.start_again();
+    assert!(tables(&scene).contains("chain up-"), "{}", tables(&scene));
+    assert!(!scene.sidestep(&["firewall", "apply", "closed.toml"]).status.success());
+    assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
+    scene.write("gw.toml", &HOME.edited("fd12:3456:789a:1::/64", "fd12:3456:789a:3::/64"));
+    scene.signal(Signal::SIGHUP);
+    wait_until("this prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:3:"));
+    // And after a stop nothing comes back.
+    let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "1s"]);
+    assert!(apply.status.success(), "{apply:?}");
+    scene.stop();
+    let saved = "ls /run/sidestep/firewall-$(stat -L -c %i /proc/self/ns/net).*";
+    wait_until("the end of its time", || scene.run("gw", &["sh", "-c", saved]).contains("No such file"));
+    assert_eq!(scene.kernel(), before);
+    scene.start_again();
 
     // At no time is there no firewall after a power cut.
     scene.kill();
