@@ -91,6 +91,7 @@ fn subject(event: &Event) -> (String, String) {
         }
         "uplink" | "lease_expired" => "uplink",
         "rules_restored" | "rules_lost" => "rules",
+        "script_attached" | "script_detached" => "attached",
         other => other,
     };
     let field = |name| event.fields.get(name).map(ToString::to_string);

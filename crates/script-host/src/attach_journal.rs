@@ -46,6 +46,15 @@ impl Attached {
         }
     }
 
+    /// The number of its interface, if it is at one.
+    pub(super) const fn index(&self) -> Option<u32> {
+        match self {
+            Attached::Interface(attachment) => Some(attachment.index()),
+            Attached::Xdp(link) => Some(link.index()),
+            Attached::Netfilter(..) => None,
+        }
+    }
+
     /// Where it runs, if that is at XDP.
     pub(super) const fn xdp_mode(&self) -> Option<xdp::Mode> {
         match self {

@@ -94,6 +94,14 @@ impl AttachPoint {
         }
     }
 
+    /// The interface that it is at.
+    pub fn device(&self) -> Option<&str> {
+        match self {
+            AttachPoint::Interface { device, .. } | AttachPoint::Xdp(device) => Some(device),
+            AttachPoint::Netfilter { .. } => None,
+        }
+    }
+
     /// Whether a program there comes before netfilter, to which it can hand packets over by their mark.
     ///
     /// # Errors

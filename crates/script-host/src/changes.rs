@@ -14,7 +14,7 @@ use super::error::{AttachError, RequestError};
 use super::group::{Key, link_is_enough};
 use super::in_kernel::Prepared;
 use super::kernel::Maps;
-use super::rules::{self, There};
+use super::rules::{self, Hold, There};
 use super::runs::Runs;
 use super::worker::Texts;
 use super::{Host, SETTLE, Script, SharedMaps, read};
@@ -91,6 +91,12 @@ impl Host {
         going: &[u32],
     ) -> Result<Result<(), RequestError>, RequestError> {
         new.iter().try_for_each(Attachment::check)?;
+        // News of interfaces may not have been read yet.
+        self.follow_interfaces(&[]);
+        let mut given = self.scripts.iter().filter(|script| ids.contains(&script.id));
+        if let Some(why) = given.find_map(Script::not_attached) {
+            return Err(RequestError::NotReplacedInKernel(AttachError::NotAttached(why.to_owned())));
+        }
         let texts = self.texts(ids, new)?;
         for script in self.scripts.iter().filter(|script| script.runs.user().is_some()) {
             let Some(text) = texts.iter().find(|text| text.is_of(script)) else { continue };
@@ -294,6 +300,9 @@ impl Host {
     fn detach(&mut self, id: u32) -> linux::Result<linux::Result<()>> {
         let Some(at) = self.scripts.iter().position(|script| script.id == id) else { return Ok(Ok(())) };
         let Script { attachment, key, text, runs, .. } = self.scripts.remove(at);
+        if let Err(error) = rules::end_hold(Hold::NotAttached(id)) {
+            warn!("script {id}: packets are still dropped that came by its interface: {error}");
+        }
         let (detached, threads) = match runs {
             Runs::User(threads) => (Ok(()), Some(threads)),
             Runs::Kernel(in_kernel) => (in_kernel.detach(&mut self.attach_journal), None),
@@ -318,9 +327,11 @@ impl Host {
         // Rules that could not be taken away when their scripts came.
         self.scripts.iter().for_each(|script| self.holds.let_go(&script.attachment));
         let there = There::look()?;
-        for (number, attachment) in self.holds.chains() {
-            if !there.holds(number, attachment) {
-                rules::hold(number, attachment)?;
+        let detached = self.scripts.iter().filter(|script| script.not_attached().is_some());
+        let detached = detached.map(|script| (Hold::NotAttached(script.id), &script.attachment));
+        for (hold, attachment) in self.holds.chains().chain(detached) {
+            if !there.holds(hold, attachment) {
+                rules::hold(hold, attachment)?;
                 warn!(
                     event = "rules_restored",
                     "the rules of {} were gone: put back",

@@ -146,6 +146,9 @@ pub(super) enum AttachError {
     /// There is no interface of this name.
     #[error("there is no interface {0}")]
     NoInterface(String),
+    /// It was attached, and is not any more.
+    #[error("{0}")]
+    NotAttached(String),
     /// XDP of an interface whose packets begin with their IP header.
     #[error("packets of {0} have no link header, which scripts at XDP read: load it without --xdp")]
     NoLinkHeader(String),

@@ -9,7 +9,6 @@ use tracing::warn;
 use super::Host;
 use super::error::RequestError;
 use super::in_kernel::InKernel;
-use super::kernel::Maps;
 use super::protocol::Traces;
 use super::traces::Wanted;
 
@@ -28,14 +27,8 @@ impl Host {
         let wanted = Wanted::new(rule_of_trace(rule)?, count, time);
         let at = self.place(id)?;
         let log = self.next_log();
+        let mut maps = self.maps_of(&self.scripts[at]);
         let script = &mut self.scripts[at];
-        let mut maps = match script.runs.user() {
-            Some(threads) => threads.own.lock().clone(),
-            None => {
-                let of_state = self.maps.iter().find(|(key, _)| *key == script.key);
-                of_state.map_or_else(Maps::default, |(_, maps)| maps.clone())
-            }
-        };
         if let Some(in_kernel) = script.runs.kernel_mut() {
             // What it adds to the maps is nothing: it is the same text.
             in_kernel

@@ -4,7 +4,7 @@
 use tracing::warn;
 
 use super::protocol::Held;
-use super::rules;
+use super::rules::{self, Hold};
 use config::attachment::Attachment;
 
 /// What a parent is about to have loaded, and which chain holds the packets of each.
@@ -19,8 +19,8 @@ impl Holds {
     }
 
     /// Those that are left, with their chains.
-    pub(super) fn chains(&self) -> impl Iterator<Item = (usize, &Attachment)> {
-        self.0.iter().map(|(chain, held)| (*chain, &held.attachment))
+    pub(super) fn chains(&self) -> impl Iterator<Item = (Hold, &Attachment)> {
+        self.0.iter().map(|(chain, held)| (Hold::NotLoaded(*chain), &held.attachment))
     }
 
     /// Those that are left.
@@ -32,7 +32,11 @@ impl Holds {
     pub(super) fn let_go(&mut self, attachment: &Attachment) {
         let Some(at) = self.0.iter().position(|(_, held)| held.attachment == *attachment) else { return };
         // With each base chain that goes the kernel drops what waits in queues, whosever it is: they go all at once.
-        let gone = if self.0.len() == 1 { rules::let_all_go() } else { rules::let_go(self.0[at].0) };
+        let gone = if self.0.len() == 1 {
+            rules::let_all_go()
+        } else {
+            rules::let_go(Hold::NotLoaded(self.0[at].0))
+        };
         match gone {
             Ok(()) => drop(self.0.remove(at)),
             Err(error) => warn!("{}: its packets are still dropped: {error}", attachment.file.display()),

@@ -33,7 +33,8 @@ use config::attachment::Attachment;
 /// A script, attached. It is detached when this is dropped.
 #[derive(Debug)]
 pub(super) struct InKernel {
-    attached: Attached,
+    /// Or why it is not: its interface has gone, or another one of its name does not take it.
+    attached: Result<Attached, String>,
     /// As it was loaded: its file may have become another since.
     script: Script,
     counters: Map,
@@ -183,9 +184,9 @@ impl Ready {
         others: impl IntoIterator<Item = &'a InKernel>,
     ) -> linux::Result<InKernel> {
         let Self { loaded, number, script, point, index, counters, fault, attach_type, mark, mirrors } = self;
-        let others = others.into_iter().map(|other| &other.attached);
+        let others = others.into_iter().filter_map(|other| other.attached.as_ref().ok());
         let kernel::Loaded { program, says, exports, .. } = loaded;
-        let attached = journal.attach(&program, &point, index, others)?;
+        let attached = Ok(journal.attach(&program, &point, index, others)?);
         let lines = vec![(number, says)];
         let seen = Cell::default();
         let tracing = None;
@@ -208,8 +209,63 @@ impl Ready {
 
 impl InKernel {
     /// Where it runs, if that is at XDP.
-    pub(super) const fn xdp_mode(&self) -> Option<Mode> {
-        self.attached.xdp_mode()
+    pub(super) fn xdp_mode(&self) -> Option<Mode> {
+        self.attached.as_ref().ok()?.xdp_mode()
+    }
+
+    /// Why it sees no packets, if it is not attached.
+    pub(super) fn not_attached(&self) -> Option<&str> {
+        self.attached.as_ref().err().map(String::as_str)
+    }
+
+    /// The number of the interface that it is attached to, if it is to one.
+    pub(super) fn index(&self) -> Option<u32> {
+        self.attached.as_ref().ok()?.index()
+    }
+
+    /// Notes why it is attached to its interface no more, or still not.
+    pub(super) fn detached(&mut self, journal: &mut AttachJournal, why: &str) -> linux::Result<()> {
+        let detached = match std::mem::replace(&mut self.attached, Err(why.to_owned())) {
+            Ok(attached) => journal.detach(attached),
+            Err(_) => Ok(()),
+        };
+        // It comes back without points.
+        self.end_trace().and(detached)
+    }
+
+    /// Attaches it to the interface that has its name now, before others as when it [came](Ready::attach).
+    pub(super) fn attach_again<'a>(
+        &mut self,
+        journal: &mut AttachJournal,
+        point: &AttachPoint,
+        index: u32,
+        others: impl IntoIterator<Item = &'a InKernel>,
+    ) -> linux::Result<()> {
+        let others = others.into_iter().filter_map(|other| other.attached.as_ref().ok());
+        self.attached = Ok(journal.attach(&self.program, point, index, others)?);
+        Ok(())
+    }
+
+    /// Whether it was compiled for such a place.
+    pub(super) fn is_for(&self, attach_type: &AttachType) -> bool {
+        self.attach_type == *attach_type
+    }
+
+    /// Compiles it once more, for another place, with its tables as they are.
+    pub(super) fn compile_again(
+        &mut self,
+        attachment: &Attachment,
+        maps: &mut Maps,
+        links: &Links,
+        log: account::Log,
+        attach_type: AttachType,
+    ) -> Result<(), AttachError> {
+        let counted = (self.counters.as_raw_fd(), self.fault.as_raw_fd(), log);
+        let (loaded, mirrors) =
+            load(attachment, &self.script, maps, links, attach_type.clone(), counted, self.mark, None)?;
+        self.says_now(log.program, loaded.says);
+        (self.program, self.mirrors, self.attach_type) = (loaded.program, mirrors, attach_type);
+        Ok(())
     }
 
     /// Of packets that it hands over.
@@ -242,6 +298,9 @@ impl InKernel {
         mut log: account::Log,
         wanted: &Wanted,
     ) -> Result<(), AttachError> {
+        if let Err(why) = &self.attached {
+            return Err(AttachError::NotAttached(why.clone()));
+        }
         let followed = Map::create(MapKind::Array, 4, account::FOLLOWED, 1)?;
         followed.set(&[0; 4], &u64::from(wanted.count).to_ne_bytes())?;
         log.followed = followed.as_raw_fd();
@@ -251,7 +310,7 @@ impl InKernel {
         let (loaded, mirrors) =
             load(attachment, script, maps, links, attach_type, counted, self.mark, which)?;
         self.end_trace()?;
-        self.attached.replace(&loaded.program)?;
+        put(&mut self.attached, &loaded.program)?;
         self.says_now(log.program, loaded.says);
         let plain = Plain {
             program: std::mem::replace(&mut self.program, loaded.program),
@@ -269,7 +328,7 @@ impl InKernel {
         let Some(plain) = &tracing.plain else { return Ok(()) };
         // Nothing more is told, even if the other program does not come back yet: that is tried again.
         tracing.followed.set(&[0; 4], &0_u64.to_ne_bytes())?;
-        self.attached.replace(&plain.program)?;
+        put(&mut self.attached, &plain.program)?;
         let Some(plain) = tracing.plain.take() else { return Ok(()) };
         (self.program, self.mirrors) = (plain.program, plain.mirrors);
         // It was the one before.
@@ -311,7 +370,7 @@ impl InKernel {
         Prepared { number, script, loaded, mirrors }: Prepared,
     ) -> linux::Result<Vec<String>> {
         let told = loaded.fill()?;
-        self.attached.replace(&loaded.program)?;
+        put(&mut self.attached, &loaded.program)?;
         self.says_now(number, loaded.says);
         // What comes now is another text.
         self.tracing = None;
@@ -345,7 +404,7 @@ impl InKernel {
 
     /// Detaches it.
     pub(super) fn detach(self, journal: &mut AttachJournal) -> linux::Result<()> {
-        journal.detach(self.attached)
+        self.attached.map_or(Ok(()), |attached| journal.detach(attached))
     }
 
     /// What a program of this number says with a line of its text and these numbers; nothing if it is another's. What
@@ -408,6 +467,11 @@ impl InKernel {
             lost: count(account::LOST),
         }
     }
+}
+
+/// Puts a program in the place of the one that runs, between two packets, if one does.
+fn put(attached: &mut Result<Attached, String>, program: &Program) -> linux::Result<()> {
+    attached.as_mut().map_or(Ok(()), |attached| attached.replace(program))
 }
 
 #[allow(clippy::too_many_arguments, reason = "each program is made of all of these")]

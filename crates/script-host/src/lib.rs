@@ -21,6 +21,7 @@ mod group;
 mod held;
 mod in_kernel;
 mod interface;
+mod interfaces;
 mod keeping;
 pub mod kernel;
 mod kernel_table;
@@ -60,7 +61,7 @@ use ::script::vlan::behind_link;
 use caps::Capability;
 use linux::bpf::{Map, Ring};
 use linux::event::{Events, Interest, Poller, Request as Signal, Signals, Waker};
-use linux::netlink::Monitor;
+use linux::netlink::{Change, Monitor};
 use linux::process;
 use linux::queue::raw::Sender;
 use serde::Serialize;
@@ -128,6 +129,11 @@ impl Script {
         let in_kernel = self.runs.kernel()?;
         Some((self.id, in_kernel.capture(program, name)?, in_kernel.has_link()))
     }
+
+    /// Why it sees no packets, if its program is not attached.
+    fn not_attached(&self) -> Option<&str> {
+        self.runs.kernel()?.not_attached()
+    }
 }
 
 /// The maps that scripts in the kernel share, by their states.
@@ -156,6 +162,8 @@ struct Host {
     persistent: Persistent,
     traces: traces::Numbers,
     sweeps: Sweeps,
+    /// When it is tried again to attach what an interface has not taken.
+    attach_due: Option<Instant>,
 }
 
 /// What other threads tell the host's own.
@@ -257,6 +265,7 @@ fn run(
         persistent: Persistent::beside(server.path()),
         traces: traces::Numbers::default(),
         sweeps: Sweeps::default(),
+        attach_due: None,
     };
     let ended = host.obey(life, signals, &waker, &messages);
     host.save();
@@ -287,7 +296,8 @@ impl Host {
                 listens = true;
             }
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
-            let waits = [due, self.look_at_traces(), repair.wait(), self.sweep()];
+            let attach = self.attach_due.map(|due| due.saturating_duration_since(Instant::now()));
+            let waits = [due, attach, self.look_at_traces(), repair.wait(), self.sweep()];
             poller.wait(&mut events, waits.into_iter().flatten().min())?;
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             if due.is_some_and(|due| due.is_zero()) {
@@ -295,8 +305,11 @@ impl Host {
             }
             self.read_log();
             self.end_traces();
-            if events.iter().any(|event| event.token == 3) && !monitor.read()?.is_empty() {
-                self.links_changed();
+            if events.iter().any(|event| event.token == 3) {
+                self.links_changed(&monitor.read()?);
+            }
+            if self.attach_due.is_some_and(|due| due <= Instant::now()) {
+                self.follow_interfaces(&[]);
             }
             if repair.is_due()?
                 && let Err(error) = self.restore_rules()
@@ -328,8 +341,18 @@ impl Host {
         }
     }
 
-    /// Interfaces came, went or changed: copies of packets go to those that have their names now.
-    fn links_changed(&mut self) {
+    /// If interfaces came, went or changed, copies of packets go to those that have their names now, and programs are at them.
+    fn links_changed(&mut self, changes: &[Change]) {
+        let is_of_link =
+            |change: &Change| matches!(change, Change::Link(_) | Change::LinkGone(_) | Change::Overrun);
+        if !changes.iter().any(is_of_link) {
+            return;
+        }
+        let gone = changes.iter().filter_map(|change| match change {
+            Change::LinkGone(index) => Some(*index),
+            _ => None,
+        });
+        self.follow_interfaces(&gone.collect::<Vec<_>>());
         match self.common.links.changed() {
             Ok(false) => {}
             Ok(true) => self.point_mirrors(),
@@ -478,6 +501,7 @@ impl Host {
             lost: counts.lost,
             traced: script.runs.kernel().is_some_and(in_kernel::InKernel::is_traced),
             xdp_mode: script.runs.kernel().and_then(in_kernel::InKernel::xdp_mode),
+            not_attached: script.not_attached().map(str::to_owned),
             kernel: script.runs.kernel().and_then(|in_kernel| in_kernel.run_time().ok()),
         }
     }

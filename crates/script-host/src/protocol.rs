@@ -177,6 +177,9 @@ pub struct Status {
     pub traced: bool,
     /// At XDP, whether it runs in the driver.
     pub xdp_mode: Option<Mode>,
+    /// Why it sees no packets, if its program is not attached: its interface has gone, or does not take it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_attached: Option<String>,
     /// What the kernel has counted of its program while somebody has asked for that (`script list --measure`).
     #[serde(default)]
     pub kernel: Option<RunTime>,

@@ -1,6 +1,6 @@
 //! The nftables rules that give packets to scripts: a table of ours, in it a chain for each script.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::ops::RangeInclusive;
 
 use linux::nft;
@@ -24,25 +24,50 @@ pub(super) struct Queues {
     pub(super) other: RangeInclusive<u16>,
 }
 
+/// What drops packets of a script that does not run: a chain of this name.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Hold {
+    /// One that is not loaded, by its place among them.
+    NotLoaded(usize),
+    /// One whose program is not attached, by its number.
+    NotAttached(u32),
+}
+
+impl fmt::Display for Hold {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotLoaded(number) => write!(f, "held{number}"),
+            Self::NotAttached(id) => write!(f, "detached{id}"),
+        }
+    }
+}
+
 /// A table without scripts, in the place of what an earlier host has left. Packets of these scripts, each of which is about
 /// to come, are dropped until they are [let go](let_go), if they must not pass without it.
-pub(super) fn begin<'a>(held: impl IntoIterator<Item = (usize, &'a Attachment)>) -> linux::Result<()> {
-    let chains: String =
-        held.into_iter().map(|(number, attachment)| hold_chain(number, attachment)).collect();
+pub(super) fn begin<'a>(held: impl IntoIterator<Item = (Hold, &'a Attachment)>) -> linux::Result<()> {
+    let chains: String = held.into_iter().map(|(hold, attachment)| hold_chain(hold, attachment)).collect();
     nft::apply(&format!(
         "add table inet {TABLE}\ndelete table inet {TABLE}\nadd table inet {TABLE}\n{chains}"
     ))
 }
 
 /// Drops packets of a script no more.
-pub(super) fn let_go(number: usize) -> linux::Result<()> {
-    match has_chain(Family::Inet, TABLE, &format!("held{number}"))? {
-        true => nft::apply(&format!("flush chain inet {TABLE} held{number}\n")),
+pub(super) fn let_go(hold: Hold) -> linux::Result<()> {
+    match has_chain(Family::Inet, TABLE, &hold.to_string())? {
+        true => nft::apply(&format!("flush chain inet {TABLE} {hold}\n")),
         false => Ok(()),
     }
 }
 
-/// Drops packets of no script any more.
+/// The same, and leaves no chain. The kernel drops what waits in queues then, whosever it is.
+pub(super) fn end_hold(hold: Hold) -> linux::Result<()> {
+    match has_chain(Family::Inet, TABLE, &hold.to_string())? {
+        true => nft::apply(&format!("flush chain inet {TABLE} {hold}\ndelete chain inet {TABLE} {hold}\n")),
+        false => Ok(()),
+    }
+}
+
+/// Drops packets of no script any more that is not loaded.
 pub(super) fn let_all_go() -> linux::Result<()> {
     let chains = names(Family::Inet, TABLE)?.chains;
     let held = chains.iter().filter(|chain| chain.starts_with("held"));
@@ -102,8 +127,8 @@ impl There {
     }
 
     /// Whether packets of a script that does not run are dropped, if they are to be.
-    pub(super) fn holds(&self, number: usize, attachment: &Attachment) -> bool {
-        attachment.fail_open || self.has(&format!("held{number}"), 2)
+    pub(super) fn holds(&self, hold: Hold, attachment: &Attachment) -> bool {
+        attachment.fail_open || self.has(&hold.to_string(), 2)
     }
 }
 
@@ -119,9 +144,12 @@ pub(super) fn restore(
     add(id, attachment, queues, place, mark)
 }
 
-/// Drops packets of a script that does not run once more.
-pub(super) fn hold(number: usize, attachment: &Attachment) -> linux::Result<()> {
-    nft::apply(&format!("add table inet {TABLE}\n{}", hold_chain(number, attachment)))
+/// Drops packets of a script that does not run, if they must not pass without it.
+pub(super) fn hold(hold: Hold, attachment: &Attachment) -> linux::Result<()> {
+    match attachment.fail_open {
+        true => Ok(()),
+        false => nft::apply(&format!("add table inet {TABLE}\n{}", hold_chain(hold, attachment))),
+    }
 }
 
 /// Gives a script no more packets. Those that wait for it go on: its chain is there until it is [removed](remove).
@@ -166,11 +194,11 @@ fn own_packets(chain: &str, attachment: &Attachment) -> (String, String) {
 }
 
 /// What drops packets of a script that does not run; nothing, where they may pass.
-fn hold_chain(number: usize, attachment: &Attachment) -> String {
+fn hold_chain(hold: Hold, attachment: &Attachment) -> String {
     if attachment.fail_open {
         return String::new();
     }
-    let chain = format!("inet {TABLE} held{number}");
+    let chain = format!("inet {TABLE} {hold}");
     let begin = base_chain(&chain, attachment, priority(attachment));
     let (first, rule) = own_packets(&chain, attachment);
     format!("{begin}{first}add rule {chain} {rule}drop\n")
@@ -265,13 +293,13 @@ mod tests {
         let text = r#"{"file":"/a.lua","hook":"ingress","dev":"lan","match":"tcp dport 80","function":"f","state":null,
             "tier":"kernel","priority":-10,"failure":"accept","fail_open":false}"#;
         let attachment: Attachment = serde_json::from_str(text).expect("an attachment");
-        let chain = hold_chain(3, &attachment);
+        let chain = hold_chain(Hold::NotLoaded(3), &attachment);
         assert!(
             chain.contains("held3 { type filter hook prerouting priority -10; policy accept; }"),
             "{chain}"
         );
         assert!(chain.ends_with("held3 iifname \"lan\" meta l4proto 6 th dport { 80 } drop\n"), "{chain}");
-        assert_eq!(hold_chain(3, &Attachment { fail_open: true, ..attachment }), "");
+        assert_eq!(hold_chain(Hold::NotLoaded(3), &Attachment { fail_open: true, ..attachment }), "");
     }
 
     #[test]

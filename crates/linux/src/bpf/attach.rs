@@ -131,6 +131,12 @@ impl Attachment {
         Ok(Self { attached: Attached::Filter { filter, netlink }, index, direction })
     }
 
+    /// The interface, which may have gone since.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
+    }
+
     /// Whether it is at this interface, and sees these packets.
     #[must_use]
     pub fn is_at(&self, index: u32, direction: Direction) -> bool {

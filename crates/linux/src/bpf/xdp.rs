@@ -24,6 +24,7 @@ pub enum Mode {
 #[derive(Debug)]
 pub struct Link {
     link: link::Link,
+    index: u32,
     mode: Mode,
 }
 
@@ -51,12 +52,18 @@ impl Link {
         };
         let link = link::Link::create(program, index, AttachType::Xdp, flags, [0; 4]);
         let what = || format!("bpf LINK_CREATE xdp at interface {index}, {mode:?} (needs CAP_NET_ADMIN)");
-        Ok(Self { link: link.context(what)?, mode })
+        Ok(Self { link: link.context(what)?, index, mode })
     }
 
     /// Puts another program in the place of the one that runs, between two packets.
     pub fn replace(&self, program: &Program) -> Result<()> {
         self.link.replace(program).context(|| "bpf LINK_UPDATE xdp")
+    }
+
+    /// The interface, which may have gone since.
+    #[must_use]
+    pub const fn index(&self) -> u32 {
+        self.index
     }
 
     /// Where it runs.

@@ -4,8 +4,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use netlink_packet_core::{NetlinkMessage, NetlinkPayload};
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::route::RouteType;
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 use super::route::own_route;
@@ -117,6 +117,8 @@ fn changes_of(message: &[u8]) -> impl Iterator<Item = Change> {
 fn change(message: RouteNetlinkMessage) -> Option<Change> {
     match message {
         RouteNetlinkMessage::NewLink(_) => Link::from_message(message).map(Change::Link),
+        // A port that leaves its bridge is told so, too, and stays.
+        RouteNetlinkMessage::DelLink(link) if link.header.interface_family == AddressFamily::Bridge => None,
         RouteNetlinkMessage::DelLink(link) => Some(Change::LinkGone(link.header.index)),
         RouteNetlinkMessage::NewAddress(_) => Address::from_message(message).map(Change::Address),
         RouteNetlinkMessage::DelAddress(_) => Address::from_message(message).map(Change::AddressGone),

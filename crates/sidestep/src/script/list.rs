@@ -81,6 +81,10 @@ fn one(script: &Status, measured: Option<Measured>, metrics: &[Exported]) -> Str
         None => "",
     };
     line("function", format_args!("{} in {tier}{xdp}{threads}", at.function));
+    if let Some(why) = &script.not_attached {
+        let packets = if at.fail_open { "pass" } else { "are dropped" };
+        line("attached", format_args!("no, and its packets {packets}: {}", visible(why)));
+    }
     line("packets", format_args!("{}{}", script.packets, verdicts(&script.verdicts)));
     if script.handed_over > 0 {
         line("to Lua", format_args!("{} of them, handed over by the kernel", script.handed_over));

@@ -3,6 +3,8 @@
 use std::time::{Duration, Instant};
 
 use lab::edited::Edited;
+use linux::tun::{self, Offloads};
+use serde_json::Value;
 
 use super::scene::{CLIENT, ROUTER, SERVER, SERVER_IPV4, ScriptScene, has_netfilter_links};
 
@@ -62,6 +64,79 @@ fn a_filter_is_replaced_under_a_flood_and_does_not_outlive_the_next_host() {
     scene.sidestep(&load);
     assert!(host.stop(Duration::from_secs(5)).success());
     assert_eq!(filters(), "");
+}
+
+/// The kernel detaches programs with their interface. The second of the three is at XDP; the last one hands over to Lua what
+/// it is to drop.
+#[test]
+fn a_program_comes_back_with_its_interface_and_nothing_passes_without_it() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let _host = scene.serve();
+    let dropped =
+        "local all = nf.counter 'all'\nfunction process_packet(p)\n  all:add()\n  return NF_DROP\nend\n";
+    let handed_over = "function process_packet(p)\n  local all = {}\n  all[#p] = p\n  return NF_DROP\nend\n";
+    let ping = || scene.ping(&scene.client, SERVER, &["-c", "5", "-i", "0.01"]);
+    let rules = || scene.run(&scene.router, &["nft", "list", "table", "inet", "sidestep-scripts"]).1;
+    let wait = |what: &str, holds: &dyn Fn(&Value) -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !holds(&scene.only_status()) {
+            assert!(Instant::now() < deadline, "{what}: {}", scene.sidestep(&["list"]));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    };
+    for (text, more) in
+        [(dropped, &["--tier", "kernel"][..]), (dropped, &["--xdp"]), (handed_over, &["--tier", "both"])]
+    {
+        let file = scene.script("drop.lua", text);
+        scene.load(&file, "--hook ingress --dev lan --match", &[&["icmpv6 type 128"], more].concat());
+        assert!(ping().ends_with(" 100%"), "{more:?}");
+        for _ in 0..2 {
+            scene.unplug_client();
+            wait("it is detached", &|status| status["not_attached"] == "there is no interface lan");
+            assert!(rules().contains("iifname \"lan\""), "{}", rules());
+            assert!(
+                scene.sidestep(&["list"]).contains("attached  no, and its packets are dropped: there is")
+            );
+            let refused = scene.refusal(&["reload", &file]);
+            assert!(refused.contains("there is no interface lan\nthe script stays as it was"), "{refused}");
+            scene.plug_client_in();
+            assert!(ping().ends_with(" 100%"), "{more:?}");
+            wait("it is attached", &|status| status["not_attached"].is_null());
+            let before = scene.only_status()["verdicts"]["NF_DROP"].as_u64();
+            assert!(ping().ends_with(" 100%"), "{more:?}");
+            assert!(scene.only_status()["verdicts"]["NF_DROP"].as_u64() > before, "{more:?}");
+            scene.sidestep(&["reload", &file]);
+        }
+        scene.sidestep(&["unload", &file]);
+        assert!(ping().ends_with(" 0%"), "{more:?}");
+        assert!(!rules().contains("lan"), "{}", rules());
+    }
+}
+
+/// Its packets have another form from then on.
+#[test]
+fn an_interface_without_a_link_header_takes_the_place_of_one_with_it() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let _host = scene.serve();
+    let file = scene.script("drop.lua", "function process_packet(p) return NF_DROP end\n");
+    scene.router.ip("link add name out type dummy\n").expect("an interface");
+    scene.load(&file, "--hook egress --dev out --match", &["icmpv6 type 128", "--tier", "kernel"]);
+    scene.load(&file, "--hook ingress --dev out --xdp --match", &["icmpv6 type 128"]);
+    scene.router.ip("link del dev out\n").expect("it goes");
+    let another = || tun::create("out", 1, Offloads::Checksums).expect("a device");
+    let _another = ScriptScene::within(&scene.router, another);
+    scene.router.ip("addr add 2001:db8:7::1/64 dev out nodad\nlink set dev out up\n").expect("an address");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let is_settled = || {
+        let at_xdp = scene.status(2)["not_attached"].as_str().unwrap_or_default().contains("no link header");
+        at_xdp && scene.status(1)["not_attached"].is_null()
+    };
+    while !is_settled() {
+        assert!(Instant::now() < deadline, "{}", scene.sidestep(&["list"]));
+    }
+    scene.ping(&scene.router, "2001:db8:7::2", &["-c", "2", "-i", "0.01", "-W", "0.2"]);
+    let status = scene.status(1);
+    assert!(status["verdicts"]["NF_DROP"].as_u64() > Some(0) && status["errors"] == 0, "{status}");
 }
 
 /// In Lua it has room at once; a program cannot take out what has expired, so the host does.

@@ -77,6 +77,27 @@ impl ScriptScene {
         Some(scene)
     }
 
+    /// Takes the link between client and router away.
+    pub(crate) fn unplug_client(&self) {
+        self.router.ip("link del dev lan\n").expect("the router");
+    }
+
+    /// Makes it once more: other interfaces, with the same names and addresses. It is not translated.
+    pub(crate) fn plug_client_in(&self) {
+        let to_client = self.client.name();
+        self.router
+            .ip(&format!(
+                "link add name lan type veth peer name eth0 netns {to_client}\n\
+                 addr add {ROUTER}/64 dev lan nodad\nlink set dev lan up\n"
+            ))
+            .expect("the router");
+        self.client
+            .ip(&format!(
+                "addr add {CLIENT}/64 dev eth0 nodad\nlink set dev eth0 up\nroute add default via {ROUTER}\n"
+            ))
+            .expect("the client");
+    }
+
     /// Waits until neighbors know each other: what is lost before is no script's fault.
     fn wait_reachable(&self) {
         let deadline = Instant::now() + Duration::from_secs(20);
