@@ -51,6 +51,14 @@ impl Wrap {
     pub fn port(&self) -> Option<u16> {
         self.port.or(self.asked)
     }
+
+    /// Whether it may be about the same peer of the same device as another.
+    fn may_lead_as(&self, other: &Self) -> bool {
+        let keys = self.public_key.as_ref().zip(other.public_key.as_ref());
+        self.interface.is_some()
+            && self.interface == other.interface
+            && keys.is_none_or(|(one, other)| one == other)
+    }
 }
 
 impl Converter<'_> {
@@ -74,8 +82,18 @@ impl Converter<'_> {
                     Problem { label: "it has one already".to_owned(), help },
                 );
             }
+            let same_device = !twice
+                && wrap
+                    .as_ref()
+                    .is_some_and(|wrap| wraps.iter().flatten().any(|other| wrap.may_lead_as(other)));
+            if same_device {
+                let label = "another [[wrap]] leads this device's peer elsewhere".to_owned();
+                let help =
+                    "each is to be about another of the device's peers: write which, public_key = \"…\"";
+                self.refuse(table.interface.span(), "interface", Problem { label, help: help.to_owned() });
+            }
             match (wrap, &mut wraps) {
-                (Some(wrap), Some(wraps)) if !twice => wraps.push(wrap),
+                (Some(wrap), Some(wraps)) if !twice && !same_device => wraps.push(wrap),
                 (_, wraps) => *wraps = None,
             }
         }

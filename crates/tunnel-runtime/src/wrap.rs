@@ -79,7 +79,8 @@ impl Wrapped {
     pub(crate) fn found(&mut self, found: Vec<Found>) {
         for found in found {
             let Some(device) = self.devices.get_mut(&found.peer) else { continue };
-            if let Some(stray) = found.stray.filter(|stray| !device.strays.contains(stray)) {
+            let is_known = |remote| device.strays.iter().any(|known| known.remote == remote);
+            if let Some(stray) = found.stray.filter(|stray| !is_known(stray.remote)) {
                 if device.strays.len() == STRAYS {
                     device.strays.pop_front();
                 }
@@ -138,6 +139,8 @@ impl Wrapped {
             device.found.interface = wrap.interface.clone().unwrap_or_default();
             device.public_key.clone_from(&wrap.public_key);
             device.flow = sessions.get(wrap.peer.as_str()).copied().or(device.flow);
+            // Its peer is where it was, whatever its own port is now.
+            device.strays.iter_mut().for_each(|stray| stray.port = wrap.port().unwrap_or(stray.port));
             self.devices.insert(wrap.peer.clone(), device);
         }
     }
@@ -294,6 +297,21 @@ mod tests {
         let nothing = super::tests::config("");
         let led = wrapped_by.lead(&nothing, &BTreeMap::new(), no_thread);
         assert_eq!(led, Some(Led::default()));
+    }
+
+    #[test]
+    fn what_was_met_outside_is_dropped_at_the_devices_next_port_too() {
+        let (mut config, mut wrapped_by) = (wrapped(), without_thread());
+        wrapped_by.remember(&config, &BTreeMap::new());
+        for (port, remotes) in [(7, &["192.0.2.1:7"][..]), (8, &["192.0.2.1:7", "192.0.2.2:7"])] {
+            for remote in remotes {
+                wrapped_by.found(found(port, Some(remote)));
+            }
+            wrapped_by.know_ports(&mut config);
+            let led = wrapped_by.lead(&config, &BTreeMap::new(), no_thread).unwrap();
+            let stray = |remote: &&str| Stray { port, remote: remote.parse().unwrap() };
+            assert_eq!(led.strays, remotes.iter().map(stray).collect::<Vec<_>>());
+        }
     }
 
     #[test]

@@ -172,31 +172,42 @@ impl Watch {
 }
 
 /// The device's peers, by their keys, with their endpoints, as far as they have some.
-fn peers(endpoints: &str) -> impl Iterator<Item = (&str, Option<SocketAddr>)> {
+fn peers(endpoints: &str) -> impl Iterator<Item = (&str, Result<Option<SocketAddr>, String>)> {
     let peers = endpoints.lines().filter_map(|line| line.split_once('\t'));
-    peers.map(|(key, endpoint)| (key, endpoint.parse().ok()))
+    peers.map(|(key, endpoint)| (key, address(endpoint)))
+}
+
+/// An endpoint as `wg` writes it; of one on a link, `[fe80::1%eth0]:7`, without the link.
+fn address(endpoint: &str) -> Result<Option<SocketAddr>, String> {
+    if endpoint == "(none)" {
+        return Ok(None);
+    }
+    let link = endpoint.find('%').zip(endpoint.rfind(']')).filter(|(from, to)| from < to);
+    let text =
+        link.map_or_else(|| endpoint.to_owned(), |(from, to)| endpoint[..from].to_owned() + &endpoint[to..]);
+    text.parse().map(Some).map_err(|_| format!("its peer is at {endpoint:?}, which is no address"))
 }
 
 /// Of the device's peers the one that is meant, with its endpoint, if it has one.
 fn choose(endpoints: &str, wanted: Option<&str>) -> Result<(String, Option<SocketAddr>), String> {
     let peers: Vec<_> = peers(endpoints).collect();
     let (key, endpoint) = match (wanted, &peers[..]) {
-        (Some(wanted), peers) => *peers
+        (Some(wanted), peers) => peers
             .iter()
             .find(|(key, _)| *key == wanted)
             .ok_or_else(|| format!("the device has no peer with the public key {wanted}"))?,
-        (None, [only]) => *only,
+        (None, [only]) => only,
         (None, []) => return Err("the device has no peer yet".to_owned()),
         (None, _) => {
             return Err("the device has several peers: write which one, public_key = \"…\"".to_owned());
         }
     };
-    Ok((key.to_owned(), endpoint))
+    Ok(((*key).to_owned(), endpoint.clone()?))
 }
 
 /// Whether another of the device's peers is there.
 fn is_of_another(endpoints: &str, key: &str, at: SocketAddr) -> bool {
-    peers(endpoints).any(|(other, endpoint)| other != key && endpoint == Some(at))
+    peers(endpoints).any(|(other, endpoint)| other != key && endpoint == Ok(Some(at)))
 }
 
 /// What WireGuard's tool says.
@@ -264,6 +275,16 @@ mod tests {
         assert!(choose(two, Some("cccc=")).is_err() && choose("", None).is_err());
         let at = "192.0.2.1:7".parse().unwrap();
         assert!(is_of_another(two, "aaaa=", at) && !is_of_another(two, "bbbb=", at));
+    }
+
+    #[test]
+    fn a_peer_on_a_link_is_known_and_what_is_no_address_is_said() {
+        let link_local = choose("aaaa=\t[fe80::1%eth0]:51820\n", None);
+        assert_eq!(link_local, Ok(("aaaa=".to_owned(), "[fe80::1]:51820".parse().ok())));
+        for odd in ["here:7", "%]", "]%", ""] {
+            let said = choose(&format!("aaaa=\t{odd}\n"), None).unwrap_err();
+            assert!(said.contains("no address"), "{said}");
+        }
     }
 
     #[test]
