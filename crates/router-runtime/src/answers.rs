@@ -3,11 +3,14 @@
 //!
 //! The router of an uplink is that of the default route that its DHCP client, or `ipv4_router`, has set in the main table.
 
+use std::net::IpAddr;
+
 use ipnet::{IpNet, Ipv4Net};
 use linux::netlink::{Netlink, Route, Rule, Selects, TableRoute, Via};
 use linux::undo::{Journal, Step};
 use router::site::Site;
 
+use crate::kernel::Problem;
 use crate::nat;
 
 /// Before the main table's rule, 32766.
@@ -20,59 +23,104 @@ const FIRST_TABLE: u32 = 8_300;
 pub(crate) struct Answers(Vec<Step>);
 
 impl Answers {
-    /// Has rules and routes there as they should be now, also those that somebody has taken away. Returns what cannot be had.
+    /// Has rules and routes there as they should be now, also those that somebody has taken away. Returns what cannot be had:
+    /// what is wrong with one uplink does not concern the others.
     pub(crate) fn follow(
         &mut self,
         site: &Site,
         index_of: impl Fn(&str) -> Option<u32>,
         netlink: &mut Netlink,
         journal: &mut Journal,
-    ) -> linux::Result<Vec<String>> {
+    ) -> Vec<Problem> {
         let (mut wanted, mut problems) = (Vec::new(), Vec::new());
         for (place, uplink) in nat::answering(site) {
             // Without the interface nothing comes in by it.
             let Some(index) = index_of(&uplink.interface) else { continue };
-            let table = FIRST_TABLE + place as u32;
-            let route = |route| Step::TableRoute(TableRoute { table, route, source: None });
-            let default = netlink.default_ipv4_route_by(index)?.map(|route| route.via);
-            let Some(Via::Link { gateway, .. }) = default else {
-                if !ipv4_addresses(netlink, index)?.is_empty() {
-                    problems.push(format!(
+            match steps(FIRST_TABLE + place as u32, index, netlink) {
+                Ok(Wanted::Steps(steps)) => wanted.push((uplink, steps)),
+                Ok(Wanted::Nothing) => {}
+                Ok(Wanted::Router) => problems.push(Problem {
+                    text: format!(
                         "uplink {}: answers to what is forwarded may leave by another uplink: there is no IPv4 default \
                          route at {}, which a DHCP client or `ipv4_router` sets",
                         uplink.name, uplink.interface
-                    ));
+                    ),
+                    waits: true,
+                }),
+                // What there is stays.
+                Err(error) => return vec![error.into()],
+            }
+        }
+        self.0.retain(|step| {
+            let is_wanted = wanted.iter().any(|(_, steps)| steps.contains(step));
+            if is_wanted {
+                return true;
+            }
+            let undone = journal.undo_step(netlink, step);
+            let failed = undone.is_err();
+            problems.extend(undone.err().map(Problem::from));
+            failed
+        });
+        for (uplink, steps) in wanted {
+            for step in steps {
+                let done = match &step {
+                    Step::TableRoute(route) => journal.add_table_route(netlink, route.clone()),
+                    Step::Rule(rule) => journal.add_rule(netlink, *rule),
+                    _ => Ok(()),
+                };
+                match done {
+                    Err(error) if !error.already_exists() => {
+                        problems.push(Problem {
+                            text: format!(
+                                "uplink {}: answers to what is forwarded may leave by another uplink: {error}",
+                                uplink.name
+                            ),
+                            waits: error.unreachable(),
+                        });
+                        break;
+                    }
+                    // Somebody else's is left alone, and does the same.
+                    Err(_) => {}
+                    Ok(()) if self.0.contains(&step) => {}
+                    Ok(()) => self.0.push(step),
                 }
-                continue;
-            };
-            for net in ipv4_addresses(netlink, index)?.into_iter().filter(|net| net.prefix_len() < 32) {
-                wanted.push(route(Route::device(IpNet::V4(net.trunc()), index)));
-            }
-            let via = Via::Link { index, gateway, mtu: None, metric: None, source: None };
-            wanted.push(route(Route { destination: IpNet::V4(Ipv4Net::default()), via }));
-            let selects = Selects::Marked { mark: nat::mark(index), mask: nat::MARK_BITS, is_ipv6: false };
-            wanted.push(Step::Rule(Rule { priority: PRIORITY, selects, table }));
-        }
-        for step in self.0.iter().filter(|step| !wanted.contains(step)) {
-            journal.undo_step(netlink, step)?;
-        }
-        self.0.retain(|step| wanted.contains(step));
-        for step in wanted {
-            let done = match &step {
-                Step::TableRoute(route) => journal.add_table_route(netlink, route.clone()),
-                Step::Rule(rule) => journal.add_rule(netlink, *rule),
-                _ => Ok(()),
-            };
-            match done {
-                Err(error) if !error.already_exists() => return Err(error),
-                // Somebody else's is left alone, and does the same.
-                Err(_) => {}
-                Ok(()) if self.0.contains(&step) => {}
-                Ok(()) => self.0.push(step),
             }
         }
-        Ok(problems)
+        problems
     }
+}
+
+/// What an uplink's table takes.
+enum Wanted {
+    /// Each of these, in this order.
+    Steps(Vec<Step>),
+    /// A router, before anything else.
+    Router,
+    /// Nothing yet: it has no address either.
+    Nothing,
+}
+
+fn steps(table: u32, index: u32, netlink: &mut Netlink) -> linux::Result<Wanted> {
+    let addresses = ipv4_addresses(netlink, index)?;
+    let Some(Via::Link { gateway, .. }) = netlink.default_ipv4_route_by(index)?.map(|route| route.via) else {
+        return Ok(if addresses.is_empty() { Wanted::Nothing } else { Wanted::Router });
+    };
+    let mut networks: Vec<_> = addresses.into_iter().filter(|net| net.prefix_len() < 32).collect();
+    // A router outside of them, as with an address of 32 bits, is on the link all the same: DHCP clients set `onlink`, PPP the
+    // address of the other end.
+    if let Some(IpAddr::V4(router)) = gateway
+        && !networks.iter().any(|net| net.contains(&router))
+    {
+        networks.push(router.into());
+    }
+    let route = |route| Step::TableRoute(TableRoute { table, route, source: None });
+    let mut steps: Vec<_> =
+        networks.iter().map(|net| route(Route::device(IpNet::V4(net.trunc()), index))).collect();
+    let via = Via::Link { index, gateway, mtu: None, metric: None, source: None };
+    steps.push(route(Route { destination: IpNet::V4(Ipv4Net::default()), via }));
+    let selects = Selects::Marked { mark: nat::mark(index), mask: nat::MARK_BITS, is_ipv6: false };
+    steps.push(Step::Rule(Rule { priority: PRIORITY, selects, table }));
+    Ok(Wanted::Steps(steps))
 }
 
 /// The IPv4 addresses that an interface has now, with their networks.

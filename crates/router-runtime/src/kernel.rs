@@ -422,12 +422,7 @@ impl Kernel {
             Err(error) => problems.push(error.into()),
         }
         let index = |name: &str| index_of(links, name);
-        match self.answers.follow(site, index, &mut self.netlink, &mut self.journal) {
-            Ok(missing) => {
-                problems.extend(missing.into_iter().map(|text| Problem { text, waits: true }));
-            }
-            Err(error) => problems.push(error.into()),
-        }
+        problems.extend(self.answers.follow(site, index, &mut self.netlink, &mut self.journal));
         problems
     }
 

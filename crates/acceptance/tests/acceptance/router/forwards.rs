@@ -343,6 +343,17 @@ fn a_forward_follows_the_uplinks_address_and_router() {
     });
     assert!(nothing(&office.tcp("guest", GUEST, CABLE, "443")), "the former address is nobody's");
     assert_eq!(office.forward("web")["addresses"], serde_json::json!([FIBRE, "198.51.100.130"]));
+    // An address without a network, and a router on the link all the same; the other uplink's is in no way concerned.
+    gateway
+        .ip("addr del 198.51.100.130/25 dev wan1\naddr add 198.51.100.131/32 dev wan1\n\
+             route add default via 198.51.100.129 dev wan1 onlink metric 200\n")
+        .expect("an address by itself");
+    wait_until("the server at that address, from outside", || {
+        office.tcp("net", BRANCH, "198.51.100.131", "443") == format!("{BRANCH} hello")
+    });
+    let reloaded = office.scene.sidestep(&["reload"]);
+    assert!(reloaded.status.success(), "{}", office.scene.log());
+    assert_eq!(office.tcp("net", BRANCH, FIBRE, "443"), format!("{BRANCH} hello"));
     // Without a default route there is nothing to answer by, which is told.
     gateway.ip("route del default via 198.51.100.129 dev wan1\n").expect("no route");
     let problems = || office.scene.status().expect("a status")["problems"].to_string();
