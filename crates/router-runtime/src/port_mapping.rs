@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 use linux::event::{Interest, Poller};
-use linux::netlink::Link as KernelLink;
+use linux::netlink::{Link as KernelLink, Via};
 use linux::udp::{EndpointOptions, HostSocket, Segmentation};
 use router::firewall::policy::ZoneSet;
 use router::firewall::service::{Service, protocol};
@@ -68,6 +68,31 @@ struct Waiting {
     from: SocketAddr,
     to: IpAddr,
     datagram: Vec<u8>,
+}
+
+/// The IPv4 address that hosts are reached at by what they ask for: of the uplinks that masquerade, that of the one by which
+/// IPv4 leaves now, which says nothing of IPv6; without such a one, any there is.
+pub(super) fn external(
+    kernel: &mut Kernel,
+    site: &Site,
+    links: &[KernelLink],
+) -> linux::Result<Option<Ipv4Addr>> {
+    let found = kernel.uplinks_now(site, links)?;
+    let mut best: Option<(u64, Ipv4Addr)> = None;
+    for (_, found) in site.uplinks.iter().zip(found).filter(|(uplink, _)| uplink.masquerade) {
+        let (Some(index), Some(address)) = (found.index, found.addresses.first()) else { continue };
+        let runs = links.iter().any(|link| link.index == index && link.running);
+        let route = kernel.netlink.default_ipv4_route_by(index)?.filter(|_| runs);
+        let metric = route.map(|route| match route.via {
+            Via::Link { metric, .. } => metric.unwrap_or(0),
+            _ => 0,
+        });
+        let rank = metric.map_or(u64::MAX, u64::from);
+        if best.is_none_or(|(least, _)| rank < least) {
+            best = Some((rank, *address));
+        }
+    }
+    Ok(best.map(|(_, address)| address))
 }
 
 impl PortMapping {

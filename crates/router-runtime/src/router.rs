@@ -33,7 +33,7 @@ use crate::flows::Flows;
 use crate::kernel::{Kernel, Problem};
 use crate::lookups::{self, Lookups};
 use crate::needs::check;
-use crate::port_mapping::PortMapping;
+use crate::port_mapping::{self, PortMapping};
 use crate::random::{self, Uuid};
 use crate::state_file::{Clock, Contents, StateFile, TIMES_EVERY};
 use crate::{named, nat, nat64, network, transition, uplink};
@@ -307,15 +307,8 @@ impl Router {
         let mut external = None;
         let mut problems = Vec::new();
         if self.site.maps_ports() {
-            match self.kernel.uplinks_now(&self.site, &self.links) {
-                Ok(found) => {
-                    let uplinks =
-                        self.uplinks.iter().zip(found).filter(|(interface, _)| interface.uplink.masquerade);
-                    let with_address = uplinks.filter_map(|(interface, found)| {
-                        Some((!interface.state.works(), *found.addresses.first()?))
-                    });
-                    external = with_address.min_by_key(|(fails, _)| *fails).map(|(_, address)| address);
-                }
+            match port_mapping::external(&mut self.kernel, &self.site, &self.links) {
+                Ok(found) => external = found,
                 Err(error) => problems.push(error.to_string()),
             }
         }

@@ -138,9 +138,16 @@ impl Office {
 #[test]
 fn a_port_is_open_while_its_host_wants_it_and_for_nobody_else() {
     let Some(mut office) = Office::that_maps() else { return };
+    // The first uplink has IPv4 alone, so the second is the first that works for IPv6. That is not what hosts are told of.
+    let silent = "table ip6 silent { chain output { type filter hook output priority 0\n\
+                  oifname isp0 icmpv6 type nd-router-advert drop\n}\n}\n";
+    office.scene.node("net").nft(silent).expect("a provider without IPv6");
     office.start();
     office.scene.keep("net", &["python3", "-c", FROM, BRANCH]);
     wait_until("the server", || office.is_open(BRANCH, FIBRE, "443"));
+    let status = || office.scene.status().expect("a status");
+    wait_until("the other uplink's IPv6", || status()["uplinks"][1]["works"] == true);
+    assert_eq!(status()["uplinks"][0]["works"], false);
     assert!(!office.is_open(BRANCH, FIBRE, "8443"));
 
     // By NAT-PMP: from outside by both uplinks, and inside by the same address.
