@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use caps::{CapSet, CapsHashSet};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SigHandler, SigSet};
 use nix::unistd::{getpid, getppid};
 
 pub use caps::Capability;
@@ -38,16 +38,19 @@ fn is_file(place: &Path) -> bool {
 }
 
 /// Has a program hear signals, whatever this process blocks, and ended by SIGTERM with the thread that starts it: also where
-/// that is killed.
+/// that is killed. SIGHUP, by which it is told to read its files again, passes it by until it has a handler for it, rather than
+/// end it while it starts.
 pub fn end_with_this_thread(command: &mut Command) {
     let parent = getpid();
     let prepare = move || {
         SigSet::empty().thread_set_mask()?;
+        // SAFETY: no handler of ours is set.
+        unsafe { nix::sys::signal::signal(Signal::SIGHUP, SigHandler::SigIgn) }?;
         nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
         // It may have been killed before that.
         if getppid() == parent { Ok(()) } else { Err(nix::errno::Errno::ESRCH.into()) }
     };
-    // SAFETY: between fork and exec only system calls are made (sigprocmask, prctl, getppid); nothing is allocated.
+    // SAFETY: between fork and exec only system calls are made (sigprocmask, sigaction, prctl, getppid); nothing is allocated.
     unsafe { command.pre_exec(prepare) };
 }
 

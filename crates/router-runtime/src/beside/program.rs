@@ -290,17 +290,24 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, obstacle: impl Fn() -> Option<String> + Send + 'static) -> Program {
-        Program::start(Description {
+        Program::start(Description { obstacle: Box::new(obstacle), ..described(script) }).unwrap()
+    }
+
+    fn listened(script: &str, listen: impl Fn(&str) -> bool + Send + Sync + 'static) -> Program {
+        Program::start(Description { listen: Arc::new(listen), ..described(script) }).unwrap()
+    }
+
+    fn described(script: &str) -> Description {
+        Description {
             name: "a test".to_owned(),
             path: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
             readable: Vec::new(),
             writable: Vec::new(),
             capabilities: &[],
-            obstacle: Box::new(obstacle),
+            obstacle: Box::new(|| None),
             listen: Arc::new(|line| line != "of no use"),
-        })
-        .unwrap()
+        }
     }
 
     /// Waits for what comes sooner or later.
@@ -339,6 +346,25 @@ mod tests {
         assert!(Path::new(&format!("/proc/{id}")).exists());
         drop(program);
         assert!(!Path::new(&format!("/proc/{id}")).exists());
+    }
+
+    /// Files change while it starts, and again once it runs.
+    #[test]
+    fn a_program_that_is_told_to_read_its_files_again_before_it_can_hear_that_goes_on() {
+        // A moment without a handler, as between exec and the first lines of any program.
+        let script = "exec perl -e 'select(undef, undef, undef, 0.3); $SIG{HUP} = sub { print STDERR \"read again\\n\" }; \
+                      print STDERR \"ready\\n\"; sleep 1 while 1'";
+        let (said, says) = channel();
+        let program = listened(script, move |line| said.send(line.to_owned()).is_ok());
+        program.reread();
+        let id = wait_for(&program, |state| state.id.is_some()).id;
+        program.reread();
+        let says = || says.recv_timeout(Duration::from_secs(60)).unwrap();
+        while says() != "ready" {}
+        program.reread();
+        assert_eq!(says(), "read again");
+        let state = program.state();
+        assert_eq!((state.id, state.restarts), (id, 0));
     }
 
     #[test]
