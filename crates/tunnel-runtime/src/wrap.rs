@@ -179,7 +179,7 @@ impl Wrapped {
 }
 
 /// This node's inner ends, for each key that it has, the newest first.
-fn own_ends(config: &TunnelConfig) -> Vec<Ipv6Addr> {
+pub(crate) fn own_ends(config: &TunnelConfig) -> Vec<Ipv6Addr> {
     let keys = std::iter::once(&config.node.private_key).chain(&config.node.previous_key);
     keys.map(|key| mask::address(&key.public())).collect()
 }

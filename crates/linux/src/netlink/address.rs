@@ -91,13 +91,23 @@ impl Netlink {
     /// once, is the source of nothing that the machine begins itself, and its network gets no route. Who stops giving it loses it,
     /// also when nobody is there to take it away.
     pub fn hold_address(&mut self, index: u32, address: IpNet, seconds: u32) -> Result<()> {
+        self.add_deprecated(index, address, seconds, NLM_F_REPLACE)
+    }
+
+    /// Gives an interface an address of IPv6 for good that is useable at once, and the source of nothing that the machine begins
+    /// itself but where a route says so.
+    pub fn add_deprecated_address(&mut self, index: u32, address: IpNet) -> Result<()> {
+        self.add_deprecated(index, address, u32::MAX, NLM_F_EXCL)
+    }
+
+    fn add_deprecated(&mut self, index: u32, address: IpNet, seconds: u32, flag: u16) -> Result<()> {
         let lifetimes = Lifetimes { preferred: 0, valid: seconds };
         let mut message = with_lifetimes(address_message(index, address), lifetimes);
         message.attributes.pop();
         let flags = AddressFlags::Noprefixroute | AddressFlags::Nodad;
         message.attributes.push(AddressAttribute::Flags(flags));
-        self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_REPLACE, || {
-            format!("hold address {address} at link {index}")
+        self.change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | flag, || {
+            format!("add address {address} to link {index}, which is no source")
         })
     }
 

@@ -79,6 +79,12 @@ fn links_and_addresses_of_both_families() {
         netlink.set_lifetimes(link.index, address, lifetimes(0, 300)).unwrap();
         assert_eq!(of_address(&mut netlink), (true, false));
         assert_eq!(netlink.route_to(ip("2001:db8:2::9")).unwrap(), None, "it comes without a route");
+        let end = "fd00::1/128".parse().unwrap();
+        netlink.add_deprecated_address(link.index, end).unwrap();
+        assert!(netlink.add_deprecated_address(link.index, end).unwrap_err().already_exists());
+        let all = netlink.addresses(link.index).unwrap();
+        let found = all.iter().find(|found| found.address == end).unwrap();
+        assert!(found.deprecated && found.permanent && !found.tentative);
         netlink.set_link_up(link.index, false).unwrap();
         assert!(!netlink.link_by_index(link.index).unwrap().unwrap().up);
     });

@@ -12,6 +12,15 @@ use super::Kernel;
 use super::led::Led;
 
 impl Kernel {
+    /// Gives the tunnel's interface an address. One that is another tunnel's end is the source of nothing else: no peer expects it
+    /// there but the one that it leads to.
+    pub(super) fn add_inside(&mut self, address: IpNet) -> linux::Result<()> {
+        match self.state.own_ends.contains(&address) {
+            true => self.netlink.add_deprecated_address(self.tun_index, address),
+            false => self.netlink.add_address(self.tun_index, address, false),
+        }
+    }
+
     /// Leads packets to a destination into the tunnel, larger ones than `mtu` in smaller pieces.
     pub(super) fn lead_inside(&mut self, destination: IpNet, mtu: Option<u16>) -> linux::Result<()> {
         let mut route = Route::device(destination, self.tun_index);
@@ -88,7 +97,7 @@ impl Kernel {
     pub(super) fn put_back(&mut self) -> bool {
         let mut count = 0;
         for address in self.state.addresses.clone() {
-            match self.netlink.add_address(self.tun_index, address, false) {
+            match self.add_inside(address) {
                 Ok(()) => count += 1,
                 Err(error) if error.already_exists() => {}
                 Err(error) => debug!("{address} is not put back: {error}"),

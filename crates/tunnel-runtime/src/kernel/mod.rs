@@ -39,6 +39,7 @@ use tables::Tables;
 use super::mask::Masker;
 use super::rewrite::Rewriter;
 use super::transparent::{Transparent, TransparentGateway};
+use super::wrap::own_ends;
 use crate::error::Error;
 use config::{INNER_OVERHEAD as OVERHEAD, Mode, TunnelConfig};
 
@@ -113,6 +114,8 @@ pub(super) enum KernelEvent {
 struct State {
     hop: Option<(Ipv6Net, bool)>,
     addresses: Vec<IpNet>,
+    /// Those that other tunnels' packets have alone, if there are some.
+    own_ends: Vec<IpNet>,
     routes: HashSet<IpNet>,
     /// Those of them whose packets may be as large as the link: they are to travel without the tunnel.
     whole: HashSet<IpNet>,
@@ -136,13 +139,14 @@ impl State {
         let wrapped = config.wraps.iter().filter_map(|wrap| config.peer(&wrap.peer));
         let ends: HashSet<IpNet> =
             wrapped.flat_map(config::inner_ends).map(|end| IpAddr::V6(end).into()).collect();
-        let own_end = mt6d::mask::address(&config.node.private_key.public());
-        let sources = ends.iter().map(|end| (*end, own_end)).collect();
+        let own_ends = own_ends(config);
+        let sources = ends.iter().map(|end| (*end, own_ends[0])).collect();
         let masked: HashSet<_> = ends.into_iter().filter(|_| masks).collect();
         let rewritten = config.peers.iter().filter(|peer| rewrites && peer.rewrite).flat_map(prefixes);
         State {
             hop: (!config.is_classic()).then_some((config.node.hop_prefix, config.node.on_link)),
             addresses: config.tunnel.addresses.clone(),
+            own_ends: own_ends.into_iter().map(|end| IpAddr::V6(end).into()).collect(),
             routes: config.peers.iter().flat_map(prefixes).collect(),
             whole: rewritten.chain(masked.iter().copied()).collect(),
             masked,
@@ -318,6 +322,7 @@ impl Kernel {
 
     fn change(&mut self, new: State) -> Result<(), Error> {
         self.state.behind.clone_from(&new.behind);
+        self.state.own_ends.clone_from(&new.own_ends);
         self.state.masked.clone_from(&new.masked);
         self.state.sources.clone_from(&new.sources);
         self.state.kept_off.clone_from(&new.kept_off);
@@ -337,7 +342,7 @@ impl Kernel {
         for address in
             new.addresses.iter().filter(|a| !self.state.addresses.contains(a)).copied().collect::<Vec<_>>()
         {
-            self.netlink.add_address(self.tun_index, address, false)?;
+            self.add_inside(address)?;
             self.state.addresses.push(address);
         }
         for address in

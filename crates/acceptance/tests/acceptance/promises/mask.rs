@@ -131,6 +131,9 @@ fn nothing_is_lost_over_rotations_and_nothing_of_it_is_seen() {
         assert_hidden(&packets, ends);
         // The flow has all of the link; what is encrypted has not, and is not cut in halves for it.
         let host = Site::B.host().to_string();
+        // What the gateway itself sends to hosts behind a peer is not from its inner end.
+        let text = scene::run(&lab, Node::GatewayA, &["ip", "-6", "route", "get", &host]);
+        assert!(text.contains(" src ") && !text.contains(" src fd"), "{text}");
         let text = scene::run(&lab, Node::HostA, &["ping", "-n", "-M", "do", "-c", "2", "-s", "1452", &host]);
         assert!(text.contains("mtu=14") || text.contains("mtu: 14"), "{text}");
         assert!(packets.len() as u32 > 2 * count, "{} packets", packets.len());
