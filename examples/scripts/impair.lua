@@ -81,7 +81,3 @@ function test_a_queue_that_is_full_loses_packets()
   for number = 1, 4096 do test.verdict(NF_STOLEN, packet(number)) end
   test.verdict(NF_DROP, packet(0))
 end
-
-function test_what_is_not_ip_goes_on()
-  test.verdict(XT_CONTINUE, test.frame(test.hex "ffffffffffff 020000000001 0806" .. ("\0"):rep(28)))
-end

@@ -1,4 +1,6 @@
--- Only network cards of a list may send here. At ingress of an interface, in the kernel.
+-- Only network cards of a list may send IP here. At ingress of an interface, in the kernel.
+--
+-- What is not IP comes to no script: a stranger's ARP passes, and with it claims to have addresses of IPv4.
 
 local KNOWN = { ["02:00:00:00:00:0A"] = true, ["02:00:00:00:00:0B"] = true }
 local strangers = nf.table { name = "strange cards", key = "mac", limit = 256, expires = 600000, when_full = "oldest" }

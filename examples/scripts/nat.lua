@@ -37,7 +37,3 @@ function test_both_directions_of_both_versions()
     test.equal(back, test.tcp(peer, 80, INSIDE[version], 4001, "ack", "answer"))
   end
 end
-
-function test_what_is_not_ip_is_dropped()
-  test.verdict(NF_DROP, test.frame(test.hex "ffffffffffff 020000000001 0806" .. ("\0"):rep(28)), "snat")
-end

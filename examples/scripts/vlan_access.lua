@@ -1,5 +1,10 @@
--- An access port of VLAN 7 on a trunk: frames of that VLAN lose their tag as they come in (`strip`, at ingress), what leaves
--- gets it (`tag`, at egress), and other VLANs do not come in. In the kernel, at interfaces with a link header.
+-- An access port of VLAN 7 on a trunk, for IPv6: packets of that VLAN lose their tag as they come in (`strip`, at ingress),
+-- what leaves gets it (`tag`, at egress), and packets of other VLANs do not come in. In the kernel, at interfaces with a link
+-- header.
+--
+-- It is of no use for IPv4, unless neighbors are known without ARP (`ip neighbor replace`): ARP is not IP, and so comes to no
+-- script. That of VLAN 7 keeps its tag, so nobody here hears it; ours leaves without one; and ARP without a tag comes in.
+-- IPv6 finds neighbors by ICMPv6. For both there are interfaces of VLANs (`ip link add link eth0 name eth0.7 type vlan id 7`).
 
 local VLAN = 7
 

@@ -29,6 +29,20 @@ pub enum VlanError {
     OutOfRange(i64),
 }
 
+/// Why a frame gets no verdict from any script.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Unseen {
+    /// Scripts are about IP.
+    #[error("it is not IP, and passes unseen at every hook")]
+    NotIp,
+    /// It is that of an interface over an interface.
+    #[error("it has two VLAN tags, and passes unseen where it comes in")]
+    TwoTags,
+    /// The kernel takes one off behind the script.
+    #[error("of its two VLAN tags one is of VLAN 0: at an interface in the kernel, that is an error")]
+    PriorityTag,
+}
+
 impl Packet {
     /// The VLAN of the first tag, if there is one.
     pub(crate) fn vlan_id(&self) -> Result<Option<u16>, VlanError> {
@@ -70,6 +84,22 @@ impl Packet {
 
 const fn linked(packet: &Packet) -> Result<(), VlanError> {
     if packet.has_link() { Ok(()) } else { Err(VlanError::NoLink) }
+}
+
+/// Why no script is given a frame, if none is: as programs in the kernel see frames at an interface.
+pub fn unseen(frame: &[u8]) -> Option<Unseen> {
+    let kind = |at: usize| frame.get(at..at + 2).map(|kind| u16::from_be_bytes([kind[0], kind[1]]));
+    let is_ip = |at| matches!(kind(at), Some(ethernet::ETHERTYPE_IPV4 | ethernet::ETHERTYPE_IPV6));
+    let tag = |at| kind(at).filter(|kind| TAGS.contains(kind)).and_then(|_| kind(at + 2));
+    match (tag(AT), tag(AT + TAG)) {
+        (None, _) if is_ip(AT) => None,
+        (Some(_), None) if is_ip(AT + TAG) => None,
+        (Some(first), Some(second)) if first & LARGEST == 0 || second & LARGEST == 0 => {
+            Some(Unseen::PriorityTag)
+        }
+        (Some(_), Some(_)) => Some(Unseen::TwoTags),
+        _ => Some(Unseen::NotIp),
+    }
 }
 
 /// A frame without its Ethernet header, and the tags in it.
@@ -122,6 +152,24 @@ mod tests {
         assert_eq!((packet.vlan_id(), packet.push_vlan(1)), (Ok(Some(7)), Err(VlanError::Tagged)));
         assert_eq!((packet.pop_vlan(), packet.vlan_id()), (Ok(Some(7)), Ok(None)));
         assert!(packet.is_changed());
+    }
+
+    #[test]
+    fn what_no_script_sees_is_told_apart() {
+        let frame = |middle: &[u8]| unseen(&[&[2; 12][..], middle].concat());
+        let (ip, arp, tag, none) = ([0x86, 0xdd, 0x60], [8, 6, 0], [0x81, 0, 0x60, 7], [0x88, 0xa8, 0xe0, 0]);
+        let with = |tags: &[[u8; 4]], rest: [u8; 3]| frame(&[&tags.concat()[..], &rest].concat());
+        assert_eq!((with(&[], ip), with(&[tag], ip), with(&[none], ip)), (None, None, None));
+        assert_eq!((with(&[], [8, 0, 0x45]), with(&[], arp)), (None, Some(Unseen::NotIp)));
+        assert_eq!(with(&[tag], arp), Some(Unseen::NotIp));
+        assert_eq!(with(&[tag, tag], ip), Some(Unseen::TwoTags));
+        for tags in [[none, tag], [tag, none], [none, none]] {
+            assert_eq!(with(&tags, ip), Some(Unseen::PriorityTag));
+        }
+        assert_eq!(
+            (frame(&[]), frame(&[0x81]), frame(&tag)),
+            (Some(Unseen::NotIp), Some(Unseen::NotIp), Some(Unseen::NotIp))
+        );
     }
 
     #[test]

@@ -531,9 +531,11 @@ function test.tcp(from, sport, to, dport, flags, payload) end
 ---@return packet_raw[]
 function test.pcap(name) end
 
+---A frame that no hook gives to scripts, as one that is not IP, has no verdict: nil, and why.
 ---@param packet packet_raw
 ---@param name? string|function the function, process_packet if none is named
 ---@return verdict
+---@return string? why
 function test.run(packet, name) end
 
 ---@param wanted verdict

@@ -18,7 +18,7 @@ register_dynamic_protbuf {
 
 register_dynamic_protbuf {
   name = "packet_arp",
-  about = "ARP for IPv4 over Ethernet (RFC 826).",
+  about = "ARP for IPv4 over Ethernet (RFC 826). No hook gives it to scripts.",
   protocol_fields = {
     { "htype", 0, 16, "int" },
     { "ptype", 16, 16, "int" },

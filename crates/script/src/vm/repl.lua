@@ -23,8 +23,8 @@ end
 -- What a function of the script makes of `p`, by the name of its verdict.
 function run(name)
   if not p then error("there is no packet: name a capture with --pcap", 0) end
-  local verdict = test.run(p, name)
-  return verdicts[verdict] or verdict
+  local verdict, unseen = test.run(p, name)
+  return unseen or verdicts[verdict] or verdict
 end
 
 local function hex(octets)

@@ -87,13 +87,16 @@ function entry.methods.redirect(_, name)
   return NF_STOLEN
 end
 
--- The verdict of a function of the script, process_packet if none is named. It may use what a packet may, and no more.
+-- The verdict of a function of the script, process_packet if none is named. It may use what a packet may, and no more. Of a
+-- frame that no hook gives to scripts it is nil, and why.
 function test.run(view, name)
   name = name or "process_packet"
   local callback = type(name) == "function" and name or _G[name]
   if type(callback) ~= "function" then fail("run: there is no function " .. tostring(name)) end
-  if type(name) == "string" then native.given(name, entry.octets(view)) end
   noted, redirected = nil, nil
+  local unseen = native.unseen(entry.octets(view))
+  if unseen then return nil, unseen end
+  if type(name) == "string" then native.given(name, entry.octets(view)) end
   native.begin_packet()
   local verdict = callback(view)
   native.end_packet()
@@ -108,7 +111,8 @@ end
 
 -- Runs a packet, and compares the verdict.
 function test.verdict(wanted, view, name)
-  local verdict = test.run(view, name)
+  local verdict, unseen = test.run(view, name)
+  if unseen then fail("the frame has no verdict: " .. unseen) end
   if verdict ~= wanted then
     fail(("verdict %s, not %s"):format(verdicts[verdict] or tostring(verdict), verdicts[wanted] or tostring(wanted)))
   end

@@ -18,6 +18,7 @@ use crate::store::Store;
 use crate::syntax;
 use crate::syntax::names::{self, Names, Unknown};
 use crate::testing::{Contents, Files, Given, World};
+use crate::vlan;
 
 /// Packets of one test that are kept.
 const MAX_GIVEN: usize = 10_000;
@@ -248,6 +249,12 @@ fn prepare(state: &State, world: &Rc<RefCell<World>>, files: &Rc<dyn Files>) -> 
     natives.set(
         "checksums_are_right",
         lua.create_function(|_, octets: LuaString| Ok(crate::checksum::are_right(&octets.as_bytes())))?,
+    )?;
+    natives.set(
+        "unseen",
+        lua.create_function(|_, octets: LuaString| {
+            Ok(vlan::unseen(&octets.as_bytes()).map(|unseen| unseen.to_string()))
+        })?,
     )?;
     let files = Rc::clone(files);
     natives.set(

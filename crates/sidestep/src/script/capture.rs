@@ -12,6 +12,7 @@ use script::difference::{Difference, differences};
 use script::packet::Packet;
 use script::pcap::{self, Captured, Format};
 use script::testing::{Files, Given, Played, Player};
+use script::vlan::{self, Unseen};
 use script::vm::{Script, Verdict};
 use serde::Serialize;
 
@@ -31,13 +32,15 @@ pub(super) struct Test<'a> {
 }
 
 /// What has become of a packet, or of work that was put off (without a number). The field names are a contract.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Told {
     /// From 1 on.
     packet: Option<usize>,
     /// Since the first packet.
     time_s: f64,
     verdict: Option<&'static str>,
+    /// Why no hook gives it to scripts, and it has no verdict.
+    unseen: Option<String>,
     error: Option<String>,
     redirected: Option<String>,
     changes: Vec<Change>,
@@ -88,6 +91,14 @@ impl Test<'_> {
             }
             let mut packet = captured.packet();
             let before = packet.clone();
+            if let Some(why) = vlan::unseen(before.bytes()) {
+                tally.unseen += 1;
+                passed.extend((why != Unseen::PriorityTag).then(|| captured.clone()));
+                if let Err(error) = self.tell(&Told::unseen(at + 1, time, why), Some(&before), out) {
+                    return Ok(Err(error));
+                }
+                continue;
+            }
             given.push(Given { function: self.function.to_owned(), frame: before.bytes().to_vec() });
             let played = player.packet(at_ms, &mut packet);
             let goes_on = played.error.is_none() && passes(played.verdict);
@@ -138,10 +149,11 @@ impl Test<'_> {
         let out: &mut dyn Write = if self.json { &mut errors } else { out };
         let count = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         if !self.json {
-            let packets: usize = tally.verdicts.iter().sum();
+            let packets = tally.verdicts.iter().sum::<usize>() + tally.unseen;
             let mut words = vec![count(packets, "packet")];
             let named = Verdict::ALL.iter().zip(tally.verdicts).filter(|(_, count)| *count > 0);
             words.extend(named.map(|(verdict, count)| format!("{count} {}", verdict.name())));
+            words.extend((tally.unseen > 0).then(|| format!("{} unseen", tally.unseen)));
             words.extend((tally.changed > 0).then(|| format!("{} changed", tally.changed)));
             words.extend((tally.failed > 0).then(|| count(tally.failed, "failure")));
             writeln!(out, "{}", words.join(", "))?;
@@ -149,10 +161,13 @@ impl Test<'_> {
                 writeln!(out, "{}: {}", file.display(), count(passed, "packet"))?;
             }
         }
+        if let Compared::Same(_, others @ 1..) = compared {
+            writeln!(out, "not compared with the kernel: {}", tiers::not_run(*others))?;
+        }
         match compared {
-            Compared::Same(packets) if self.json || *packets == 0 => Ok(()),
-            Compared::Same(1) => writeln!(out, "1 packet comes out the same in the kernel"),
-            Compared::Same(packets) => writeln!(out, "{packets} packets come out the same in the kernel"),
+            Compared::Same(packets, _) if self.json || *packets == 0 => Ok(()),
+            Compared::Same(1, _) => writeln!(out, "1 packet comes out the same in the kernel"),
+            Compared::Same(packets, _) => writeln!(out, "{packets} packets come out the same in the kernel"),
             Compared::Not(why) => writeln!(out, "not compared with the kernel: {}", visible(why)),
             Compared::Differs(what) => writeln!(out, "the tiers differ: {}", visible(what)),
         }
@@ -172,6 +187,7 @@ fn passes(verdict: Option<Verdict>) -> bool {
 #[derive(Debug, Default)]
 struct Tally {
     verdicts: [usize; Verdict::ALL.len()],
+    unseen: usize,
     changed: usize,
     failed: usize,
 }
@@ -193,6 +209,7 @@ fn told(packet: Option<usize>, played: &Played, changes: Vec<Difference>) -> Tol
         packet,
         time_s: played.at_ms as f64 / 1000.0,
         verdict: played.verdict.map(Verdict::name),
+        unseen: None,
         error: played.error.as_ref().map(ToString::to_string),
         redirected: played.redirected.clone(),
         changes: changes.into_iter().map(change).collect(),
@@ -204,6 +221,16 @@ fn told(packet: Option<usize>, played: &Played, changes: Vec<Difference>) -> Tol
 }
 
 impl Told {
+    /// Of a packet that has no verdict.
+    fn unseen(number: usize, time: Duration, why: Unseen) -> Self {
+        Self {
+            packet: Some(number),
+            time_s: time.as_secs_f64(),
+            unseen: Some(why.to_string()),
+            ..Self::default()
+        }
+    }
+
     /// A line, and one more for each thing that there is to say.
     fn text(&self, packet: Option<&Packet>) -> String {
         let mut text = String::new();
@@ -214,7 +241,9 @@ impl Told {
         let time = format!("{:.3} s", self.time_s);
         match (self.packet, packet) {
             (Some(number), Some(packet)) => {
-                let verdict = self.verdict.unwrap_or("none");
+                let none = |why: &String| format!("no verdict: {why}");
+                let verdict = self.unseen.as_ref().map(none);
+                let verdict = verdict.as_deref().or(self.verdict).unwrap_or("none");
                 let to =
                     self.redirected.as_ref().map_or_else(String::new, |name| format!(", out through {name}"));
                 line("", &format!("{number}  {time}  {}  {verdict}{to}", ends(packet)));
@@ -353,6 +382,42 @@ mod tests {
             let ports: Vec<_> = passed.iter().map(|packet| packet.octets[43]).collect();
             assert_eq!((ports, passed[0].octets[7]), (vec![53, 3, 54], 63));
         }
+    }
+
+    #[test]
+    fn what_no_hook_gives_to_scripts_is_told_and_passes() {
+        let mut packets = capture(&[1, 53]);
+        let ether = |tags: &[u8], rest: &[u8]| [&[2; 12][..], tags, rest].concat();
+        let [two, priority] = [[0x81, 0, 0, 5, 0x81, 0, 0, 6], [0x81, 0, 0, 0, 0x81, 0, 0, 6]];
+        let (arp, ip) = ([&[8, 6][..], &[0; 28]].concat(), [&[0x86, 0xdd][..], &packets[1].octets].concat());
+        let frames = [ether(&[], &arp), ether(&two, &ip), ether(&priority, &ip), ether(&two[..4], &ip)];
+        for (packet, octets) in (0..).zip(frames) {
+            packets.push(Captured {
+                link: pcap::Link::Ethernet,
+                time: Duration::from_millis(packet),
+                octets,
+            });
+        }
+        // A pcap has packets of one kind.
+        let files = files(&packets[2..], Format::Pcap);
+        let (good, text) = said(&files, false);
+        assert!(good, "{text}");
+        let wanted =
+            "1  0.000 s  not IP, 42 octets  no verdict: it is not IP, and passes unseen at every hook\n";
+        assert!(text.starts_with(wanted), "{text}");
+        assert!(
+            text.contains("no verdict: it has two VLAN tags") && text.contains("one is of VLAN 0"),
+            "{text}"
+        );
+        assert!(text.contains("4 packets, 1 XT_CONTINUE, 3 unseen, 1 changed\n"), "{text}");
+        let passed = pcap::read(&std::fs::read(&files.written).expect("a file")).expect("a capture");
+        assert_eq!(passed.len(), 3, "all but the one that is an error");
+        let (_, text) = said(&files, true);
+        let first: serde_json::Value =
+            serde_json::from_str(text.lines().next().expect("a line")).expect("JSON");
+        assert!(
+            first["verdict"].is_null() && first["unseen"].as_str().is_some_and(|why| why.contains("not IP"))
+        );
     }
 
     #[test]

@@ -78,17 +78,20 @@ fn test(file: &Path, out: &mut dyn Write) -> io::Result<Tally> {
         writeln!(out, "  no tests: there is no function whose name begins with test_")?;
     }
     let mut tally = Tally::default();
-    let (mut same, mut not) = (0, Vec::new());
+    let (mut same, mut left_out, mut not) = (0, 0, Vec::new());
     for name in &contents.tests {
         let outcome = testing::run(&path, &source, name, &folder);
         let compared = match &outcome.error {
             None if !outcome.given.is_empty() => tiers::compare(file, &source, &outcome.given),
-            _ => Compared::Same(0),
+            _ => Compared::Same(0, 0),
         };
         let is_good = outcome.error.is_none() && !matches!(compared, Compared::Differs(_));
         *(if is_good { &mut tally.passed } else { &mut tally.failed }) += 1;
         match compared {
-            Compared::Same(packets) => same += packets,
+            Compared::Same(packets, others) => {
+                same += packets;
+                left_out += others;
+            }
             Compared::Not(why) if not.contains(&why) => {}
             Compared::Not(why) => not.push(why),
             Compared::Differs(what) => {
@@ -103,6 +106,7 @@ fn test(file: &Path, out: &mut dyn Write) -> io::Result<Tally> {
         1 => writeln!(out, "  1 packet comes out the same in the kernel")?,
         many => writeln!(out, "  {many} packets come out the same in the kernel")?,
     }
+    not.extend((left_out > 0).then(|| tiers::not_run(left_out)));
     for why in not {
         writeln!(out, "  not compared with the kernel: {why}")?;
     }
@@ -278,6 +282,28 @@ mod tests {
         assert!(text.contains("odd does not run there as a whole: line 9: '/'"), "{text}");
         if caps::has_cap(None, caps::CapSet::Effective, caps::Capability::CAP_BPF).unwrap_or(false) {
             assert!(text.contains("  2 packets come out the same in the kernel\n"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_frame_that_no_hook_gives_to_scripts_has_no_verdict() {
+        let (_folder, file) = script(
+            "local test = require 'test'\nfunction process_packet(p) return NF_DROP end\n\
+             local function frame(kind) return test.frame(('\\2'):rep(12) .. test.hex(kind) .. ('\\0'):rep(60)) end\n\
+             function test_arp()\n  test.verdict(NF_DROP, frame '0806')\nend\n\
+             function test_tags()\n  test.verdict(NF_DROP, frame '8100 0000 8100 0005 86dd')\nend\n\
+             function test_why()\n  local verdict, why = test.run(frame '8100 0007 0806')\n  test.equal(verdict, nil)\n\
+             \x20 test.equal(why, 'it is not IP, and passes unseen at every hook')\nend\n\
+             function test_long()\n  test.verdict(NF_DROP, test.udp('::1', 1, '::2', 2, ('x'):rep(3000)))\nend\n",
+        );
+        let (good, text) = said(|out| test_all(&[file], out));
+        assert!(!good && text.ends_with("\n2 passed, 2 failed\n"), "{text}");
+        for wanted in [
+            "a.lua:5: the frame has no verdict: it is not IP, and passes unseen at every hook",
+            "a.lua:8: the frame has no verdict: of its two VLAN tags one is of VLAN 0",
+            "not compared with the kernel: BPF_PROG_TEST_RUN takes all frames but one",
+        ] {
+            assert!(text.contains(wanted), "{wanted}: {text}");
         }
     }
 

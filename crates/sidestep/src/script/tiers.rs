@@ -33,8 +33,8 @@ const LONGEST: usize = 3000;
 /// What has come of it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Compared {
-    /// So many packets came out the same.
-    Same(usize),
+    /// So many packets came out the same, and so many others the kernel's test runs do not take.
+    Same(usize, usize),
     /// Nothing could be compared, or not all: why.
     Not(String),
     /// A packet did not come out the same.
@@ -64,6 +64,7 @@ struct InKernel {
 /// Compares the tiers by the packets of one test.
 pub(super) fn compare(file: &Path, source: &str, given: &[Given]) -> Compared {
     let path = file.display().to_string();
+    let all = given.len();
     let given: Vec<Given> = given.iter().filter(|given| can_be_run(&given.frame)).cloned().collect();
     let mut compiled = BTreeMap::new();
     for Given { function, .. } in &given {
@@ -101,7 +102,7 @@ pub(super) fn compare(file: &Path, source: &str, given: &[Given]) -> Compared {
             };
         }
     }
-    Compared::Same(given.len())
+    Compared::Same(given.len(), all - given.len())
 }
 
 /// How many nanoseconds a packet takes in the kernel, as often as there is time for, beside those of a program that does
@@ -118,9 +119,7 @@ pub(super) fn time(
 ) -> Result<(u64, usize), String> {
     let frames: Vec<&[u8]> = frames.iter().copied().filter(|frame| can_be_run(frame)).collect();
     if frames.is_empty() {
-        return Err(format!(
-            "BPF_PROG_TEST_RUN takes no frame of these (whole IP headers, up to {LONGEST} octets)"
-        ));
+        return Err(not_run(0));
     }
     let compiled = compile_function(file, source, function)?;
     let path = file.display().to_string();
@@ -251,6 +250,16 @@ fn told(does: &str, lua: &[Named], kernel: &[Named], most: usize) -> Option<Stri
         (one, other) if one == other => format!("the kernel {does} {one:?} another packet than Lua"),
         (one, other) => format!("Lua {does} {one:?}, the kernel {other:?}"),
     })
+}
+
+/// Why frames are left out, so many or all.
+pub(super) fn not_run(frames: usize) -> String {
+    let count = match frames {
+        0 => "no frame of these".to_owned(),
+        1 => "all frames but one".to_owned(),
+        many => format!("all frames but {many}"),
+    };
+    format!("BPF_PROG_TEST_RUN takes {count} (whole IP headers, up to {LONGEST} octets)")
 }
 
 /// BPF_PROG_TEST_RUN takes frames with a whole IP header alone.
