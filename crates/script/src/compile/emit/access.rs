@@ -78,7 +78,7 @@ impl<'a> Emitter<'a> {
         self.code.load(Size::Word, R0, R6, context::VLAN_PRESENT);
         self.code.jump_if(R0, Condition::Equal, 0, unseen);
         self.code.load(Size::Word, R0, R6, context::VLAN_TCI);
-        self.code.and(R0, VLAN.into());
+        self.code.and(R0, i32::from(VLAN));
         self.code.jump_if(R0, Condition::Equal, 0, hidden);
         self.code.copy(R1, R6);
         self.code.set(R2, ethernet::HEADER_LEN as i32);
@@ -88,7 +88,7 @@ impl<'a> Emitter<'a> {
         self.code.call(Helper::SkbLoadBytes);
         self.code.jump_if(R0, Condition::NotEqual, 0, unseen);
         self.code.load(Size::Half, R0, R10, BUFFER);
-        self.code.and(R0, VLAN.to_be().into());
+        self.code.and(R0, i32::from(VLAN.to_be()));
         self.code.jump_if(R0, Condition::Equal, 0, hidden);
         self.pass(unseen);
         self.fail_unseen(hidden);
@@ -147,7 +147,7 @@ impl<'a> Emitter<'a> {
             self.load_at_xdp(ETHERTYPE, 2);
             self.code.jump_if(R0, Condition::NotEqual, 0, unseen);
             self.code.load(Size::Half, R0, R10, ETHERTYPE);
-            self.code.and(R0, VLAN.to_be().into());
+            self.code.and(R0, i32::from(VLAN.to_be()));
             self.code.jump_if(R0, Condition::Equal, 0, hidden);
         }
         self.pass(unseen);
