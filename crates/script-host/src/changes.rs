@@ -21,10 +21,10 @@ use super::{Host, SETTLE, Script, SharedMaps, read};
 use config::attachment::Attachment;
 
 /// What a file has now, for the scripts of a state.
-struct Text {
-    key: Key,
-    file: PathBuf,
-    source: String,
+pub(super) struct Text {
+    pub(super) key: Key,
+    pub(super) file: PathBuf,
+    pub(super) source: String,
 }
 
 /// A script's other program, and the maps that are its own, if it hands over.
@@ -45,7 +45,12 @@ impl Host {
 
     /// Loads the files of scripts anew, each one once. Rules that somebody has flushed come back.
     pub(super) fn reload(&mut self, ids: &[u32]) -> Result<(), RequestError> {
-        self.change(ids, &[], &[])??;
+        let changed = match self.change(ids, &[], &[]) {
+            // The other files of their states may have been changed with them.
+            Err(RequestError::Unlike(_)) => self.change(&self.of_their_states(ids), &[], &[]),
+            changed => changed,
+        };
+        changed??;
         Ok(self.restore_rules()?)
     }
 
@@ -98,6 +103,7 @@ impl Host {
             return Err(RequestError::NotReplacedInKernel(AttachError::NotAttached(why.to_owned())));
         }
         let texts = self.texts(ids, new)?;
+        self.agree(&texts, going)?;
         for script in self.scripts.iter().filter(|script| script.runs.user().is_some()) {
             let Some(text) = texts.iter().find(|text| text.is_of(script)) else { continue };
             link_is_enough(&script.attachment, &text.source).map_err(RequestError::NotReplaced)?;

@@ -88,6 +88,9 @@ pub(super) enum RequestError {
     /// What is to hold of the packet is no rule.
     #[error("{0}")]
     Rule(#[from] RuleError),
+    /// Two files of a state declare something in unlike ways.
+    #[error("{0}: files of one state declare alike what they share\nthe scripts stay as they were")]
+    Unlike(String),
     /// Another text of a script does not come to run in the user tier.
     #[error("{0}\nthe script stays as it was")]
     NotReplaced(AttachError),

@@ -10,6 +10,7 @@
 //!   scripts that are about to be loaded begin to be [held]; and all of it goes at the end.
 //! - A script is loaded, or replaced, in all of its threads or in none.
 
+mod agreement;
 mod attach_journal;
 pub mod attach_point;
 mod captures;

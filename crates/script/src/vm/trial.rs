@@ -1,11 +1,14 @@
-//! The world in which a text is tried out before it is loaded: what it does there is gone with it.
+//! Worlds in which texts are tried out before they are loaded: what they do there is gone with it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use super::core::Shared;
+use super::core::{Limits, Shared};
 use super::named::Tables;
+use super::state::State;
+use crate::compile::shared;
+use crate::contents::Contents as _;
 use crate::host::{FileError, Host, InterfaceError, Module};
 use crate::packet::Packet;
 
@@ -16,6 +19,37 @@ struct Trial(Rc<RefCell<Shared>>);
 pub(super) fn world(of: &Rc<RefCell<Shared>>) -> Rc<RefCell<Shared>> {
     let host = Box::new(Trial(Rc::clone(of)));
     Rc::new(RefCell::new(Shared { host, jobs: BTreeMap::new(), deferred: 0, tables: Tables::default() }))
+}
+
+/// What scripts that share a state declare by name at their top levels: of each, what is there when it has run in one state
+/// after those before it, or else, where it fails so, in a state of its own. Nothing of one that fails in both.
+/// `scripts`: paths and texts; `host`: that of each of them.
+pub fn declared(
+    scripts: &[(String, String)],
+    host: impl Fn(usize) -> Box<dyn Host>,
+) -> Vec<Vec<shared::Shared>> {
+    let world = |at| {
+        let (jobs, tables) = (BTreeMap::new(), Tables::default());
+        Rc::new(RefCell::new(Shared { host: host(at), jobs, deferred: 0, tables }))
+    };
+    let state = |world: &Rc<_>| State::new(Rc::clone(world), 0, Limits::default(), true);
+    let there = |world: &Rc<RefCell<Shared>>| -> Vec<shared::Shared> {
+        world.borrow().tables.all(0).iter().map(|named| named.shared().clone()).collect()
+    };
+    let of_all = world(0);
+    let together = state(&of_all);
+    let declared = scripts.iter().enumerate().map(|(at, (path, source))| {
+        of_all.borrow_mut().host = host(at);
+        if together.as_ref().is_ok_and(|together| together.load(source, path).is_ok()) {
+            return there(&of_all);
+        }
+        let own = world(at);
+        match state(&own).and_then(|alone| alone.load(source, path)) {
+            Ok(()) => there(&own),
+            Err(_) => Vec::new(),
+        }
+    });
+    declared.collect()
 }
 
 impl Host for Trial {

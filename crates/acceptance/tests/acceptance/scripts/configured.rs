@@ -321,3 +321,51 @@ fn scripts_of_a_state_share_tables_and_others_do_not() {
     let logs = scene.sidestep(&["logs"]);
     assert!(logs.contains("script 2: n is 2") && logs.contains("script 3: n is 0"), "{logs}");
 }
+
+/// In the kernel they would not share it, or take each other's entries for expired; in Lua the last one would decide.
+#[test]
+fn files_of_a_state_declare_alike_what_they_share() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    let _host = scene.serve();
+    let write = |name: &str, more: &str| {
+        let table = format!("local n = nf.table {{ name = 'n', key = 'int', {more} }}\n");
+        let function = format!("function {name}(p)\n  n:add(1, 1)\n  return NF_ACCEPT\nend\n");
+        scene.script(&format!("{name}.lua"), &(table + &function))
+    };
+    let counts = || {
+        assert!(scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.05"]).ends_with(" 0%"));
+        scene.sidestep(&["table", "get", "n", "1"])
+    };
+    for tier in ["kernel", "user"] {
+        let at = ["--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128", "--state", "7"];
+        let load = |file| [&["load", file, "--tier", tier][..], &at].concat();
+        let one = write("one", "limit = 10");
+        scene.sidestep(&[&load(&one)[..], &["--function", "one"]].concat());
+        for (more, one, other) in [
+            ("limit = 20", "limit = 10", "limit = 20"),
+            ("limit = 10, expires = 1000", "expires = nil", "expires = 1000"),
+            ("limit = 10, when_full = 'oldest'", "when_full = \"refuse\"", "when_full = \"oldest\""),
+            ("limit = 10, persistent = true", "persistent = false", "persistent = true"),
+            ("limit = 10, value = 'bool'", "value = int", "value = bool"),
+        ] {
+            let file = write("another", more);
+            let refused = scene.refusal(&[&load(&file)[..], &["--function", "another"]].concat());
+            let (one, other) = (format!("\"n\" has {one} in "), format!("one.lua, and {other} in "));
+            assert!(refused.contains(&one) && refused.contains(&other), "{tier}: {refused}");
+            assert!(!scene.sidestep(&["list"]).contains("another.lua"), "{tier}");
+        }
+        let another = write("another", "limit = 10");
+        scene.sidestep(&[&load(&another)[..], &["--function", "another"]].concat());
+        assert_eq!(counts(), "4\n", "{tier}");
+        write("one", "limit = 20");
+        let refused = scene.refusal(&["reload", &one]);
+        assert!(refused.contains("one.lua, and limit = 10 in"), "{tier}: {refused}");
+        assert_eq!(counts(), "8\n", "{tier}");
+        // Changed in both, it is a reload of both.
+        write("another", "limit = 20");
+        scene.sidestep(&["reload", &one]);
+        assert_eq!(counts(), "12\n", "{tier}");
+        scene.sidestep(&["unload", &one]);
+        scene.sidestep(&["unload", &another]);
+    }
+}
