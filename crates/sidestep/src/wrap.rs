@@ -24,7 +24,7 @@ const MTU: u32 = 1_500 - 80;
 /// encrypted again, but masked by the kernel, and leave from the addresses and ports that the tunnel has at the moment.
 ///
 /// Once a device is in the configuration the same command without --peer leads it into the tunnel again, as after `wg-quick up`:
-/// `PostUp = sidestep wrap %i`.
+/// `PostUp = sidestep wrap %i || true`, since wg-quick takes the device away again where such a command fails.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  sidestep wrap wg0 --peer site-b\n  sidestep wrap wg0      as PostUp of wg-quick\n  \
@@ -76,7 +76,7 @@ impl WrapOptions {
                 );
                 return Err(Failure::Message(why));
             }
-            return Ok(format!("{interface}{}\n{}", reload(tunnel, running)?, mtu(interface)));
+            return Ok(format!("{interface}{}\n{}", reload(tunnel, running)?, hint(interface, file)));
         };
         let path = made_folder(file)?.join(format!("wrap-{interface}.toml"));
         let quoted = |text: &str| toml::Value::String(text.to_owned()).to_string();
@@ -102,7 +102,9 @@ impl WrapOptions {
             Ok(reload(tunnel, running)?)
         });
         match taken_over {
-            Ok(told) => Ok(format!("{}: {interface} is added{told}\n{}", path.display(), mtu(interface))),
+            Ok(told) => {
+                Ok(format!("{}: {interface} is added{told}\n{}", path.display(), hint(interface, file)))
+            }
             Err(failure) => {
                 undo()?;
                 Err(failure)
@@ -129,8 +131,8 @@ impl WrapOptions {
     }
 }
 
-/// What there is to say of the device's MTU.
-fn mtu(interface: &str) -> String {
+/// What there is to say of the device: of its MTU, or how this is run when it is there.
+fn hint(interface: &str, file: &Path) -> String {
     let path = format!("/sys/class/net/{interface}/mtu");
     let mtu = std::fs::read_to_string(path).ok().and_then(|text| text.trim().parse::<u32>().ok());
     match mtu {
@@ -138,8 +140,12 @@ fn mtu(interface: &str) -> String {
             "{interface} has an MTU of {mtu}, of which {MTU} fit a path of 1500 bytes: ip link set {interface} mtu {MTU}\n"
         ),
         Some(_) => String::new(),
-        None => format!(
-            "there is no device {interface} yet; run this again once there is: PostUp = sidestep wrap %i\n"
-        ),
+        None => {
+            let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+            format!(
+                "there is no device {interface} yet; run this again once there is: PostUp = sidestep wrap %i --config {} || true\n",
+                file.display()
+            )
+        }
     }
 }
