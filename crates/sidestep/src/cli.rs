@@ -349,6 +349,8 @@ pub fn main() -> ExitCode {
     if let Err(error) = linux::confine::no_core_dumps() {
         let _ = writeln!(io::stderr(), "sidestep: {error}");
     }
+    // Before the first thread.
+    linux::clock::adopt_time_zone();
     completion::answer(Cli::command);
     let failure = match Cli::try_parse() {
         Ok(cli) => {

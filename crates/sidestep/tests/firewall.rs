@@ -202,7 +202,8 @@ fn survives(text: &str) {
         Ok(whole) => {
             let _ = whole.warnings.render(false);
             if let Some(firewall) = whole.gateway.and_then(|gateway| gateway.firewall) {
-                let _ = router::firewall::compile(&firewall.policy, 90);
+                let zone = router::firewall::TimeZone { ahead: 90, kernel_behind: -60 };
+                let _ = router::firewall::compile(&firewall.policy, zone);
             }
         }
         Err(report) => {

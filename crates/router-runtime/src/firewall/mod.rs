@@ -25,7 +25,7 @@ use config::Firewall;
 use linux::ruleset::{self, Family};
 use router::firewall::TABLE;
 use router::firewall::compile::{Existing, replace};
-use router::firewall::{Compiled, compile};
+use router::firewall::{Compiled, TimeZone, compile};
 
 pub use count::{Count, Counts};
 pub use explain::{explain, place, reason};
@@ -72,7 +72,11 @@ pub enum Error {
 
 /// The table, for the time zone of this machine.
 pub fn compiled(firewall: &Firewall) -> Compiled {
-    compile(&firewall.policy, linux::clock::utc_offset_minutes())
+    let zone = TimeZone {
+        ahead: linux::clock::utc_offset_minutes(),
+        kernel_behind: linux::clock::kernel_minutes_behind_utc(),
+    };
+    compile(&firewall.policy, zone)
 }
 
 /// Puts a firewall into the kernel, in place of the one before, in one step. With `confirm` the one before comes back

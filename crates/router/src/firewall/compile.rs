@@ -83,9 +83,18 @@ pub fn replace(existing: &Existing, script: &str) -> String {
     text + script
 }
 
-/// Compiles the policy. `utc_offset` is what local time is ahead of UTC, in minutes: schedules are written in UTC.
+/// What schedules, which are in local time, take to be written for the kernel, in minutes. The default is a machine in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeZone {
+    /// How far local time is ahead of UTC.
+    pub ahead: i32,
+    /// How far the kernel's own time zone is behind UTC. Its days begin then; its hours are those of UTC.
+    pub kernel_behind: i32,
+}
+
+/// Compiles the policy, for a machine in this time zone.
 #[must_use]
-pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
+pub fn compile(policy: &Policy, zone: TimeZone) -> Compiled {
     let mut writer = Writer {
         policy,
         regions: policy.rules().iter().map(wide_first).collect(),
@@ -104,7 +113,7 @@ pub fn compile(policy: &Policy, utc_offset: i32) -> Compiled {
             }
         }
     }
-    let own_chains = rule::chains(policy, utc_offset);
+    let own_chains = rule::chains(policy, zone);
     let Writer { maps, rules, lookups, elements, .. } = writer;
     let (sets, empty) = if policy.settings().port_mapping { MAPPED } else { ("", "") };
     let script = format!(
@@ -446,12 +455,13 @@ mod tests {
     fn ten_thousand_rules_are_one_lookup() {
         let rules =
             (0..10_000).map(|n| drop_rule(&format!("tcp/{}", n % 50_000), &format!("2001:db8::{n:x}")));
-        let compiled = compile(&policy(rules.collect()), 0);
+        let compiled = compile(&policy(rules.collect()), TimeZone::default());
         assert_eq!((compiled.lookups, compiled.elements), (1, 10_000));
     }
 
     fn script(rules: &[(&str, &str)]) -> String {
-        compile(&policy(rules.iter().map(|(service, source)| drop_rule(service, source)).collect()), 0).script
+        let rules = rules.iter().map(|(service, source)| drop_rule(service, source)).collect();
+        compile(&policy(rules), TimeZone::default()).script
     }
 
     #[test]
@@ -512,7 +522,7 @@ mod tests {
     fn a_prefix_in_another_of_its_rule_is_left_out() {
         let mut rule = drop_rule("tcp/22", "2001:db8:1::/48");
         rule.source.as_mut().unwrap().push("2001:db8::/32".parse().unwrap());
-        let compiled = compile(&policy(vec![rule]), 0);
+        let compiled = compile(&policy(vec![rule]), TimeZone::default());
         assert_eq!((compiled.lookups, compiled.elements), (1, 1));
     }
 

@@ -61,6 +61,6 @@ fn compare(policy: &Policy, packet: &Packet, outcome: Outcome, seed: u64) {
     assert!(
         expected == outcome,
         "seed {seed}: {outcome:?} by the kernel, {decision:?} by the evaluator\n{packet:?}\n{}",
-        router::firewall::compile(policy, 0).script
+        router::firewall::compile(policy, router::firewall::TimeZone::default()).script
     );
 }

@@ -18,7 +18,7 @@ use lab::namespaces::Namespace;
 use linux::netlink::Netlink;
 use linux::packet::{PacketOptions, PacketSocket};
 use router::firewall::service::protocol::{AH, ESP, ICMP, ICMPV6, TCP, UDP};
-use router::firewall::{Packet, Policy, State, Trust, Zone, ZoneRef, compile};
+use router::firewall::{Packet, Policy, State, TimeZone, Trust, Zone, ZoneRef, compile};
 
 use super::frame::{Seen, frame, read};
 
@@ -167,7 +167,7 @@ impl FirewallScene {
 
     /// Puts the policy in place of the one before, and an empty probe behind it.
     pub(crate) fn apply(&self, policy: &Policy) {
-        let script = compile(policy, 0).script;
+        let script = compile(policy, TimeZone::default()).script;
         let table = router::firewall::TABLE;
         let probe = "add table inet probe\ndelete table inet probe\ntable inet probe {\n\
             set seen6 { typeof ip6 flowlabel; flags dynamic; size 65535; }\n\

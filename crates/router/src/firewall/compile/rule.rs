@@ -3,6 +3,7 @@
 
 use std::fmt::Write as _;
 
+use crate::firewall::compile::TimeZone;
 use crate::firewall::policy::{Per, Policy, Rate, Rule, Verdict};
 use crate::firewall::schedule::Schedule;
 
@@ -36,7 +37,7 @@ fn plain(verdict: Verdict) -> &'static str {
 }
 
 /// The chains of rules that have one.
-pub(super) fn chains(policy: &Policy, utc_offset: i32) -> String {
+pub(super) fn chains(policy: &Policy, zone: TimeZone) -> String {
     let mut text = String::new();
     for (index, rule) in policy.rules().iter().enumerate().filter(|(_, rule)| has_chain(rule)) {
         let number = index + 1;
@@ -56,7 +57,7 @@ pub(super) fn chains(policy: &Policy, utc_offset: i32) -> String {
         let _ = writeln!(text, "\tchain rule-{number} {{");
         let translated = if rule.forwarded { "ct status dnat " } else { "" };
         let limit = rule.rate.map(limit).unwrap_or_default();
-        let times = rule.schedule.as_ref().map_or_else(|| vec![String::new()], |it| times(it, utc_offset));
+        let times = rule.schedule.as_ref().map_or_else(|| vec![String::new()], |it| times(it, zone));
         for time in times {
             let _ = writeln!(text, "\t\t{translated}{time}{limit}goto {does}");
         }
@@ -79,28 +80,7 @@ const WEEK: i32 = 7 * 1440;
 const DAYS: [&str; 7] = ["Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"];
 
 /// When a schedule holds, in UTC, one text for each time of the day.
-fn times(schedule: &Schedule, utc_offset: i32) -> Vec<String> {
-    let days: Vec<u8> = if schedule.days.is_empty() { (0..7).collect() } else { schedule.days.clone() };
-    // Days of each time of the day.
-    let mut found: Vec<((i32, i32), Vec<usize>)> = Vec::new();
-    for day in days {
-        for (from, to) in schedule.pieces() {
-            let begin = (i32::from(day) * 1440 + i32::from(from) - utc_offset).rem_euclid(WEEK);
-            let end = begin + i32::from(to - from);
-            let midnight = (begin / 1440 + 1) * 1440;
-            for (from, to) in [(begin, end.min(midnight)), (midnight, end)] {
-                if from >= to {
-                    continue;
-                }
-                let day = usize::try_from(from / 1440 % 7).unwrap_or(0);
-                let of_day = (from % 1440, (to - 1) % 1440);
-                match found.iter_mut().find(|(other, _)| *other == of_day) {
-                    Some((_, days)) => days.push(day),
-                    None => found.push((of_day, vec![day])),
-                }
-            }
-        }
-    }
+fn times(schedule: &Schedule, zone: TimeZone) -> Vec<String> {
     let text = |((from, to), days): ((i32, i32), Vec<usize>)| {
         let days: Vec<String> = days.iter().map(|day| format!("\"{}\"", DAYS[*day])).collect();
         let day =
@@ -118,29 +98,93 @@ fn times(schedule: &Schedule, utc_offset: i32) -> Vec<String> {
         };
         day + &hour
     };
-    found.into_iter().map(text).collect()
+    pieces(schedule, zone).into_iter().map(text).collect()
+}
+
+/// The same in minutes of a day of UTC, with the first and the last, and the kernel's days of each.
+fn pieces(schedule: &Schedule, zone: TimeZone) -> Vec<((i32, i32), Vec<usize>)> {
+    let days: Vec<u8> = if schedule.days.is_empty() { (0..7).collect() } else { schedule.days.clone() };
+    let mut found: Vec<((i32, i32), Vec<usize>)> = Vec::new();
+    for day in days {
+        for (from, to) in schedule.pieces() {
+            let mut begin = (i32::from(day) * 1440 + i32::from(from) - zone.ahead).rem_euclid(WEEK);
+            let end = begin + i32::from(to - from);
+            while begin < end {
+                // A piece ends where the kernel's hours begin anew, and where its days do.
+                let left = |midnight: i32| 1440 - (begin - midnight).rem_euclid(1440);
+                let next = end.min(begin + left(0).min(left(zone.kernel_behind)));
+                let day = usize::try_from((begin - zone.kernel_behind).rem_euclid(WEEK) / 1440).unwrap_or(0);
+                let of_day = (begin % 1440, (next - 1) % 1440);
+                match found.iter_mut().find(|(other, _)| *other == of_day) {
+                    Some((_, days)) => days.push(day),
+                    None => found.push((of_day, vec![day])),
+                }
+                begin = next;
+            }
+        }
+    }
+    found
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::firewall::schedule::Moment;
+
+    fn schedule(days: &[u8], from: u16, to: u16) -> Schedule {
+        Schedule { name: String::new(), days: days.to_vec(), from, to }
+    }
 
     #[test]
     fn schedules_are_written_in_utc() {
-        let schedule =
-            |days: &[u8], from, to| Schedule { name: String::new(), days: days.to_vec(), from, to };
+        let zone = |ahead| TimeZone { ahead, kernel_behind: 0 };
         assert_eq!(
-            times(&schedule(&[0], 8 * 60, 17 * 60), 60),
+            times(&schedule(&[0], 8 * 60, 17 * 60), zone(60)),
             ["meta day { \"Monday\" } meta hour \"07:00:00\"-\"15:59:59\" "]
         );
         // Half past midnight on Monday is still Sunday in London.
         assert_eq!(
-            times(&schedule(&[0], 30, 120), 60),
+            times(&schedule(&[0], 30, 120), zone(60)),
             [
                 "meta day { \"Sunday\" } meta hour \"23:30:00\"-\"23:59:59\" ",
                 "meta day { \"Monday\" } meta hour \"00:00:00\"-\"00:59:59\" ",
             ]
         );
-        assert_eq!(times(&schedule(&[], 0, 1440), 0), [""]);
+        assert_eq!(times(&schedule(&[], 0, 1440), zone(0)), [""]);
+        // A kernel that is told of the time zone takes it for Monday at once.
+        let told = TimeZone { ahead: 60, kernel_behind: -60 };
+        assert_eq!(
+            times(&schedule(&[0], 30, 120), told),
+            [
+                "meta day { \"Monday\" } meta hour \"23:30:00\"-\"23:59:59\" ",
+                "meta day { \"Monday\" } meta hour \"00:00:00\"-\"00:59:59\" ",
+            ]
+        );
+    }
+
+    /// What nft_meta_weekday() and nft_meta_hour() of the kernel say at each minute of a week.
+    #[test]
+    fn schedules_hold_in_local_time_whatever_the_kernels_time_zone_is() {
+        let zones = [0, 60, 330, 840, -480, -720];
+        for (ahead, kernel_behind) in zones.iter().flat_map(|ahead| zones.map(|behind| (*ahead, -behind))) {
+            let zone = TimeZone { ahead, kernel_behind };
+            for schedule in [
+                schedule(&[0], 0, 1440),
+                schedule(&[], 0, 1440),
+                schedule(&[6], 22 * 60, 6 * 60),
+                schedule(&[2, 3], 5, 1439),
+            ] {
+                let pieces = pieces(&schedule, zone);
+                for utc in 0..WEEK {
+                    let (day, minute) = ((utc - kernel_behind).rem_euclid(WEEK) / 1440, utc % 1440);
+                    let holds = pieces.iter().any(|((first, last), days)| {
+                        (first..=last).contains(&&minute) && days.contains(&usize::try_from(day).unwrap())
+                    });
+                    let local = (utc + ahead).rem_euclid(WEEK);
+                    let local = Moment { day: (local / 1440) as u8, minute: (local % 1440) as u16 };
+                    assert_eq!(holds, schedule.applies(local), "{schedule:?} {zone:?} at {utc}");
+                }
+            }
+        }
     }
 }
