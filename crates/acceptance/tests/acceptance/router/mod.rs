@@ -561,15 +561,15 @@ fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     wait_until("the reason", || scene.log().contains("awaits confirmation"));
     assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
     // Nor does a start make it last, after a crash or a stop: it sets up all the rest.
-    let tables = |scene: &RouterScene| scene.run("gw", &["nft", "list", "table", "inet", "sidestep-firewall"]);
+    let table = |scene: &RouterScene| scene.run("gw", &["nft", "list", "table", "inet", "sidestep-firewall"]);
     scene.kill();
     scene.start_again();
     wait_until("the new prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
-    assert!(tables(&scene).contains("chain applied-"), "{}", tables(&scene));
+    assert!(table(&scene).contains("chain applied-"), "{}", table(&scene));
     scene.stop();
     assert_eq!(scene.kernel(), before);
     scene.start_again();
-    assert!(tables(&scene).contains("chain up-"), "{}", tables(&scene));
+    assert!(table(&scene).contains("chain up-"), "{}", table(&scene));
     assert!(!scene.sidestep(&["firewall", "apply", "closed.toml"]).status.success());
     assert!(scene.sidestep(&["firewall", "confirm"]).status.success());
     scene.write("gw.toml", &HOME.edited("fd12:3456:789a:1::/64", "fd12:3456:789a:3::/64"));
