@@ -427,7 +427,10 @@ fn run_job(state: &State, job: Job) -> Result<(), ScriptError> {
     let text = |octets: Option<Vec<u8>>| octets.map(|octets| state.lua.create_string(octets)).transpose();
     let (octets, protocol) = job.packet.unzip();
     let arguments = || Ok((job.id, text(octets)?, protocol, text(job.origin)?));
-    state.deferred(&function, arguments().map_err(|error| state.error(&error))?)
+    let arguments = arguments().map_err(|error| state.error(&error))?;
+    // From here on they count as Lua's.
+    drop(job.waiting);
+    state.deferred(&function, arguments)
 }
 
 /// The built-in protocols, as every script finds them.

@@ -337,10 +337,8 @@ fn files_of_a_state_declare_alike_what_they_share() {
         scene.sidestep(&["table", "get", "n", "1"])
     };
     for tier in ["kernel", "user"] {
-        let at = ["--hook", "ingress", "--dev", "lan", "--match", "icmpv6 type 128", "--state", "7"];
-        let load = |file| [&["load", file, "--tier", tier][..], &at].concat();
         let one = write("one", "limit = 10");
-        scene.sidestep(&[&load(&one)[..], &["--function", "one"]].concat());
+        scene.sidestep(&load(&one, tier, "one"));
         for (more, one, other) in [
             ("limit = 20", "limit = 10", "limit = 20"),
             ("limit = 10, expires = 1000", "expires = nil", "expires = 1000"),
@@ -349,13 +347,13 @@ fn files_of_a_state_declare_alike_what_they_share() {
             ("limit = 10, value = 'bool'", "value = int", "value = bool"),
         ] {
             let file = write("another", more);
-            let refused = scene.refusal(&[&load(&file)[..], &["--function", "another"]].concat());
+            let refused = scene.refusal(&load(&file, tier, "another"));
             let (one, other) = (format!("\"n\" has {one} in "), format!("one.lua, and {other} in "));
             assert!(refused.contains(&one) && refused.contains(&other), "{tier}: {refused}");
             assert!(!scene.sidestep(&["list"]).contains("another.lua"), "{tier}");
         }
         let another = write("another", "limit = 10");
-        scene.sidestep(&[&load(&another)[..], &["--function", "another"]].concat());
+        scene.sidestep(&load(&another, tier, "another"));
         assert_eq!(counts(), "4\n", "{tier}");
         write("one", "limit = 20");
         let refused = scene.refusal(&["reload", &one]);
@@ -368,4 +366,10 @@ fn files_of_a_state_declare_alike_what_they_share() {
         scene.sidestep(&["unload", &one]);
         scene.sidestep(&["unload", &another]);
     }
+}
+
+/// What loads a file of state 7.
+fn load<'w>(file: &'w str, tier: &'w str, function: &'w str) -> Vec<&'w str> {
+    let at = "load --hook ingress --dev lan --state 7 --match".split(' ');
+    at.chain(["icmpv6 type 128", file, "--tier", tier, "--function", function]).collect()
 }
