@@ -1,6 +1,6 @@
 //! One configuration after another: each is taken as a whole, or the one from before stays.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use config::RouterConfig;
 use router::site::Uplink;
@@ -110,7 +110,7 @@ impl Router {
             firewall: self.kernel.firewall().cloned(),
             scripts: Vec::new(),
         };
-        self.remember();
+        self.remember(Duration::ZERO);
         let result = match self.take(config) {
             Ok(()) => Ok(Box::new(before)),
             Err(why) => {
