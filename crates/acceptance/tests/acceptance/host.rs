@@ -170,7 +170,9 @@ impl HostScene {
             let (source, rest) = line.split_once(" IP6 ")?.1.split_once(" > ")?;
             Some((address(source), address(rest.split(": ").next()?)))
         };
-        text.lines().map(|line| pair(line).unwrap_or_else(|| panic!("not IPv6: {line}"))).collect()
+        // What a drawn port makes tcpdump take for a protocol has lines of its own.
+        let packets = text.lines().filter(|line| !line.starts_with('\t'));
+        packets.map(|line| pair(line).unwrap_or_else(|| panic!("not IPv6: {line}"))).collect()
     }
 
     fn addresses(&self) -> String {
