@@ -34,6 +34,33 @@ fn the_last_loaded_comes_first_in_both_tiers() {
     assert!(host.stop(Duration::from_secs(20)).success());
 }
 
+/// Also as kernels before Linux 6.6 have it, where a filter goes with the interface and is written down anew.
+#[test]
+fn an_interface_that_comes_again_has_the_order_of_before() {
+    let Some(scene) = ScriptScene::new(false) else { return };
+    for without in [&[][..], &["--test-without", "tcx"]] {
+        let host = scene.serve_with(without);
+        for verdict in ["ACCEPT", "DROP"] {
+            let text = format!("function process_packet(p) return NF_{verdict} end\n");
+            let file = scene.script(&format!("{verdict}.lua"), &text);
+            scene.load(&file, "--hook ingress --dev lan --tier kernel --match", &["icmpv6 type 128"]);
+        }
+        scene.unplug_client();
+        scene.plug_client_in();
+        let ping = ["ping", "-q", "-c", "3", "-i", "0.01", "-W", "0.2", SERVER];
+        let counts = || [1, 2].map(|id| scene.status(id)["packets"].as_u64());
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while counts() == [Some(0), Some(0)] {
+            assert!(Instant::now() < deadline, "{without:?}: {}", scene.sidestep(&["list"]));
+            scene.run(&scene.client, &ping);
+        }
+        assert_eq!(counts()[0], Some(0), "{without:?}: what came last has not dropped all");
+        assert!(host.stop(Duration::from_secs(20)).success());
+        let filters = scene.run(&scene.router, &["tc", "filter", "show", "dev", "lan", "ingress"]).1;
+        assert_eq!(filters, "", "{without:?}");
+    }
+}
+
 /// Of two scripts with the same packets the first lets them pass and the last drops them: the first sees none.
 fn the_last_drops(scene: &ScriptScene, pairs: &[(&str, [&str; 2])]) {
     // All scripts of a file are in one tier: they share its tables.
