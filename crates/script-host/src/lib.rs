@@ -298,7 +298,8 @@ impl Host {
             }
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             let attach = self.attach_due.map(|due| due.saturating_duration_since(Instant::now()));
-            let waits = [due, attach, self.look_at_traces(), repair.wait(), self.sweep()];
+            let swept = self.sweeps.step(self.maps.iter().flat_map(|(_, maps)| maps.all()));
+            let waits = [due, attach, self.look_at_traces(), repair.wait(), swept];
             poller.wait(&mut events, waits.into_iter().flatten().min())?;
             let due = self.persistent.due.map(|due| due.saturating_duration_since(Instant::now()));
             if due.is_some_and(|due| due.is_zero()) {

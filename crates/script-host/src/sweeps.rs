@@ -12,8 +12,6 @@ use script::compile::shared::{self, Form};
 use script::tables::WhenFull;
 use tracing::warn;
 
-use super::Host;
-
 /// How often a table is gone through within the time of its entries.
 const TIMES: u32 = 4;
 /// How long it rests in between, at least and at most.
@@ -32,13 +30,16 @@ struct Sweep {
     due: Instant,
 }
 
-impl Host {
-    /// Does what is due, a step in each table; how long until there is more to do.
-    pub(super) fn sweep(&mut self) -> Option<Duration> {
-        let Self { maps, sweeps: Sweeps(sweeps), .. } = self;
+impl Sweeps {
+    /// Does what is due in these maps, a step in each table; how long until there is more to do.
+    pub(super) fn step<'m>(
+        &mut self,
+        maps: impl Iterator<Item = &'m (shared::Map, Arc<Map>)>,
+    ) -> Option<Duration> {
+        let Self(sweeps) = self;
         sweeps.retain(|sweep| sweep.map.strong_count() > 0);
         let now = Instant::now();
-        for (meaning, map) in maps.iter().flat_map(|(_, maps)| maps.all()) {
+        for (meaning, map) in maps {
             let Some(rest) = rest(meaning) else { continue };
             let known = sweeps.iter().position(|sweep| sweep.map.as_ptr() == Arc::as_ptr(map));
             let at = known.unwrap_or_else(|| {
