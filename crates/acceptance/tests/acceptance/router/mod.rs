@@ -21,6 +21,7 @@ mod small_office;
 mod strangers;
 mod traffic;
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::sync::LazyLock;
 use std::time::Duration;
 
@@ -523,6 +524,27 @@ fn settings_are_set_again_and_go_with_the_router() {
     scene.stop();
 }
 
+/// Applies a firewall that nobody will confirm: its time is over once there is a file `go`.
+fn begin_trial(scene: &mut RouterScene, file: &str) {
+    let folder = scene.folder.path().to_owned();
+    let (slow, nft) = (folder.join("slow"), lab::command::find("nft").expect("nft"));
+    std::fs::create_dir(&slow).expect("a folder");
+    let script = format!(
+        "#!/bin/sh\n{} \"$@\" || exit\n[ \"$1\" != -f ] || until [ -e {}/go ]; do sleep 0.1; done\n",
+        nft.display(),
+        folder.display()
+    );
+    std::fs::write(slow.join("nft"), script).expect("a program");
+    std::fs::set_permissions(slow.join("nft"), std::fs::Permissions::from_mode(0o755)).expect("a program");
+    let apply = format!(
+        "cd {} && PATH={}:$PATH exec {} firewall apply {file} --confirm 100ms",
+        folder.display(),
+        slow.display(),
+        scene.program()
+    );
+    scene.keep("gw", &["sh", "-c", &apply]);
+}
+
 #[test]
 fn the_firewall_of_the_file_is_in_force_and_stays_so() {
     let Some(mut scene) = RouterScene::new() else { return };
@@ -554,18 +576,25 @@ fn the_firewall_of_the_file_is_in_force_and_stays_so() {
 
     // A change that waits for a confirmation is not overwritten, and nothing of the new file is in force.
     scene.write("closed.toml", &HOME);
-    let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "60s"]);
-    assert!(apply.status.success(), "{apply:?}");
+    begin_trial(&mut scene, "closed.toml");
+    let table = |scene: &RouterScene| scene.run("gw", &["nft", "list", "table", "inet", "sidestep-firewall"]);
+    wait_until("the change", || table(&scene).contains("chain applied-"));
     scene.write("gw.toml", &HOME.edited("fd12:3456:789a:1::/64", "fd12:3456:789a:2::/64"));
     scene.signal(Signal::SIGHUP);
     wait_until("the reason", || scene.log().contains("awaits confirmation"));
     assert!(!scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
-    // Nor does a start make it last, after a crash or a stop: it sets up all the rest.
-    let table = |scene: &RouterScene| scene.run("gw", &["nft", "list", "table", "inet", "sidestep-firewall"]);
+    // Nor does a start make it last, after a crash: it sets up all the rest, and the firewall from before comes back.
     scene.kill();
     scene.start_again();
     wait_until("the new prefix", || scene.run("gw", &["ip", "-6", "address"]).contains("fd12:3456:789a:2:"));
     assert!(table(&scene).contains("chain applied-"), "{}", table(&scene));
+    scene.write("go", "");
+    wait_until("the open port, by the firewall from before", || open(&scene));
+    scene.signal(Signal::SIGHUP);
+    wait_until("that of the file", || !table(&scene).contains("8080"));
+    // The same after a stop.
+    let apply = scene.sidestep(&["firewall", "apply", "closed.toml", "--confirm", "60s"]);
+    assert!(apply.status.success(), "{apply:?}");
     scene.stop();
     assert_eq!(scene.kernel(), before);
     scene.start_again();
