@@ -265,6 +265,14 @@ fn changes_are_told() {
         told(|change| matches!(change, Change::Link(link) if link.mtu == 1400));
         netlink.set_link_up(index, false).unwrap();
         told(|change| matches!(change, Change::Link(link) if !link.up));
+        // A port that leaves its bridge stays; the bridge is gone after that.
+        pair.a.must(&format!(
+            "ip link add bridge type bridge && ip link set {LINK} master bridge && ip link set {LINK} nomaster && \
+             ip link delete bridge"
+        ));
+        let is_gone = |change: &Change| matches!(change, Change::LinkGone(_));
+        let gone = eventually(|| monitor.read().unwrap().into_iter().find(is_gone));
+        assert_ne!(gone, Change::LinkGone(index));
         pair.a.must(&format!("ip link delete {LINK}"));
         told(|change| matches!(change, Change::LinkGone(_)));
     });
