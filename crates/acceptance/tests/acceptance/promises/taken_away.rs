@@ -65,11 +65,11 @@ fn what_another_program_takes_from_the_tunnels_interface_comes_back() {
 #[test]
 fn rules_that_could_not_be_changed_are_changed_once_they_can_be() {
     let Some(builder) = scene::lab() else { return };
-    let lab = scene::up(builder.topology(Topology::Switched));
+    let mut lab = scene::up(builder.topology(Topology::Switched));
+    let log = lab.gateway(Site::A).log().to_owned();
     let (nft, folder) = (lab::command::find("nft").expect("nft"), tempfile::tempdir().expect("a folder"));
-    let tool = nft.to_str().expect("a path");
-    let [failing, asked] = ["nft", "asked"].map(|name| folder.path().join(name));
-    std::fs::write(&failing, format!("#!/bin/sh\necho >{}\nexit 1\n", asked.display())).expect("a file");
+    let (tool, failing) = (nft.to_str().expect("a path"), folder.path().join("nft"));
+    std::fs::write(&failing, "#!/bin/sh\necho not today >&2\nexit 1\n").expect("a file");
     let shell = |line: &str| scene::run(&lab, Node::GatewayA, &["sh", "-c", line]);
     // In this test's mounts alone.
     shell(&format!("chmod 755 {0}", failing.display()));
@@ -77,7 +77,8 @@ fn rules_that_could_not_be_changed_are_changed_once_they_can_be() {
         |words: &[&str]| lab::command::check(Command::new(words[0]).args(&words[1..])).expect("a mount");
     mount(&["mount", "--bind", failing.to_str().expect("a path"), tool]);
     shell("ip address add 2001:db8:a1::5/64 dev ex nodad");
-    wait_until("nft has been asked", || asked.exists());
+    let has_failed = || std::fs::read_to_string(&log).expect("a log").contains("not today");
+    wait_until("nft has failed", has_failed);
     mount(&["umount", "--lazy", tool]);
     let rules = || shell("nft list ruleset");
     wait_until("the address is known", || rules().contains("2001:db8:a1::5"));
