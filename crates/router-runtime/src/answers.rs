@@ -10,8 +10,8 @@ use linux::netlink::{Netlink, Route, Rule, Selects, TableRoute, Via};
 use linux::undo::{Journal, Step};
 use router::site::Site;
 
-use crate::kernel::Problem;
 use crate::nat;
+use crate::problem::Problem;
 
 /// Before the main table's rule, 32766.
 const PRIORITY: u32 = 8_300;

@@ -22,6 +22,7 @@ use crate::answers::{Answers, ipv4_addresses};
 use crate::firewall::{self, refuse_while_pending};
 use crate::link::index_of;
 use crate::offload::{self, Offload};
+use crate::problem::Problem;
 use crate::shaping::{Shaping, is_shaping};
 use crate::{nat, nat64, neighbors, settings};
 use config::Firewall;
@@ -552,20 +553,6 @@ impl Kernel {
 
 fn is_table(step: &Step, table: &str) -> bool {
     matches!(step, Step::Table { name, .. } if name == table)
-}
-
-/// What the kernel refused.
-pub(super) struct Problem {
-    pub(super) text: String,
-    /// No reason to refuse a configuration: a route's router is on no network yet, as its address comes later from a DHCP
-    /// client, or is what somebody on a link says.
-    pub(super) waits: bool,
-}
-
-impl From<linux::Error> for Problem {
-    fn from(error: linux::Error) -> Self {
-        Problem { text: error.to_string(), waits: false }
-    }
 }
 
 /// A route with what it is for.

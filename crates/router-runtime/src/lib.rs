@@ -28,6 +28,7 @@ mod neighbors;
 mod network;
 mod offload;
 mod port_mapping;
+mod problem;
 mod random;
 mod router;
 mod settings;

@@ -33,6 +33,7 @@ use super::evaluate::{INCOMPLETE, ROUTING_HEADER_0};
 use super::lookup::{Entry, Lookups, Relation};
 use super::policy::{LINK_SOURCES, Policy, Rule, Verdict, ZoneRef, ZoneSet};
 use super::region::{Detail, Region, regions};
+use super::schedule::TimeZone;
 use table::{NEAR, tables};
 
 /// The table's name; its family is `inet`.
@@ -81,15 +82,6 @@ pub fn replace(existing: &Existing, script: &str) -> String {
         let _ = writeln!(text, "delete chain inet {TABLE} {chain}");
     }
     text + script
-}
-
-/// What schedules, which are in local time, take to be written for the kernel, in minutes. The default is a machine in UTC.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct TimeZone {
-    /// How far local time is ahead of UTC.
-    pub ahead: i32,
-    /// How far the kernel's own time zone is behind UTC. Its days begin then; its hours are those of UTC.
-    pub kernel_behind: i32,
 }
 
 /// Compiles the policy, for a machine in this time zone.

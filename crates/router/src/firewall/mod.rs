@@ -41,8 +41,8 @@ pub mod schedule;
 pub mod service;
 
 pub use analyze::{Finding, analyze};
-pub use compile::{Compiled, PAIR, TABLE, TimeZone, compile};
+pub use compile::{Compiled, PAIR, TABLE, compile};
 pub use evaluate::{Decision, Reason, evaluate};
 pub use packet_words::{Packet, State, WordsError, with_addresses};
 pub use policy::{Policy, PolicyError, Rate, Rule, Settings, Trust, Verdict, Zone, ZoneRef, ZoneSet};
-pub use schedule::{Moment, Schedule};
+pub use schedule::{Moment, Schedule, TimeZone};

@@ -41,6 +41,15 @@ pub struct Moment {
     pub minute: u16,
 }
 
+/// What schedules, which are in local time, take to be written for the kernel, in minutes. The default is a machine in UTC.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TimeZone {
+    /// How far local time is ahead of UTC.
+    pub ahead: i32,
+    /// How far the kernel's own time zone is behind UTC. Its days begin then; its hours are those of UTC.
+    pub kernel_behind: i32,
+}
+
 /// Days as they are written.
 pub const DAYS: [&str; 7] = ["mon", "tue", "wed", "thu", "fri", "sat", "sun"];
 

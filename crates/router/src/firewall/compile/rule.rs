@@ -3,9 +3,8 @@
 
 use std::fmt::Write as _;
 
-use crate::firewall::compile::TimeZone;
 use crate::firewall::policy::{Per, Policy, Rate, Rule, Verdict};
-use crate::firewall::schedule::Schedule;
+use crate::firewall::schedule::{Schedule, TimeZone};
 
 /// Whether the rule has a chain of its own.
 fn has_chain(rule: &Rule) -> bool {
