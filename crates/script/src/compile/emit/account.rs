@@ -161,7 +161,8 @@ impl Emitter<'_> {
         self.code.jump_if(R4, Condition::LessOrEqual, most, fits);
         self.code.set(R4, most);
         self.code.bind(fits);
-        self.code.jump_if(R4, Condition::Equal, 0, end);
+        // That of Linux 6.1 learns nothing from what is not equal to zero.
+        self.code.jump_if(R4, Condition::Less, 1, end);
         self.code.store(Size::Double, R10, FOUND + 16, R4);
         self.code.copy(R1, R6);
         self.code.set(R2, 0);
