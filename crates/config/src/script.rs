@@ -1,5 +1,6 @@
 //! Tables `[[script]]`: packet scripts, and the hooks that they are put at.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -107,7 +108,7 @@ impl Converter<'_> {
 
 /// Loads every script, as a test of it would be: what cannot be loaded, or lacks its function, is reported.
 pub(crate) fn check_files(scripts: &mut [Configured], report: &mut Report) {
-    for script in scripts {
+    for script in &mut *scripts {
         let [file, function] = script.places.clone();
         let attachment = &mut script.attachment;
         match contents(&attachment.file) {
@@ -132,6 +133,31 @@ pub(crate) fn check_files(scripts: &mut [Configured], report: &mut Report) {
                 let help = format!("`sidestep script check {shown}` says more");
                 report.add(Finding::error(file, "a script cannot be loaded", why.to_string(), help));
             }
+        }
+    }
+    check_states(scripts, report);
+}
+
+/// Reports what files of one state declare in unlike ways.
+fn check_states(scripts: &[Configured], report: &mut Report) {
+    let states: BTreeSet<u32> = scripts.iter().filter_map(|script| script.attachment.state).collect();
+    for state in states {
+        let mut files: Vec<&Configured> = Vec::new();
+        for script in scripts.iter().filter(|script| script.attachment.state == Some(state)) {
+            if files.iter().all(|known| known.attachment.file != script.attachment.file) {
+                files.push(script);
+            }
+        }
+        let text = |script: &&Configured| {
+            let file = &script.attachment.file;
+            Some((file.display().to_string(), std::fs::read_to_string(file).ok()?))
+        };
+        // One that cannot be read is reported as that.
+        let Some(texts) = files.iter().map(text).collect::<Option<Vec<_>>>() else { continue };
+        let beside = |at: usize| -> Rc<dyn Files> { Rc::new(Folder::of(&files[at].attachment.file)) };
+        if let Some((at, label)) = testing::disagreement(&texts, beside) {
+            let help = "files of one state declare alike what they share".to_owned();
+            report.add(Finding::error(files[at].places[0].clone(), "a script cannot be loaded", label, help));
         }
     }
 }
@@ -169,4 +195,37 @@ fn one_of<T: Copy>(text: &str, all: &[T], name: fn(T) -> &'static str) -> Result
 
 fn whole<T: TryFrom<i64>>(number: i64, help: &str) -> Result<T, Problem> {
     T::try_from(number).or_else(|_| problem("out of range", format!("write {help}")))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn files_of_a_state_that_disagree_are_refused_and_others_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        for (name, limit) in [("one", 10), ("another", 20)] {
+            let text =
+                format!("nf.table {{ name = 'n', key = 'int', limit = {limit} }}\nfunction {name}(p) end\n");
+            put(&format!("{name}.lua"), &text);
+        }
+        let load = |states: [u32; 2]| {
+            let mut text = "[node]\nprivate_key = \"yAnz5TF+lXXJte14tji3zlMNq+hd2rYUIgJBgB3fBmk=\"\n\
+                            external = \"eth0\"\nhop_prefix = \"2001:db8:a1::/64\"\n"
+                .to_owned();
+            for (name, state) in ["one", "another"].iter().zip(states) {
+                text += &format!(
+                    "[[script]]\nfile = \"{name}.lua\"\nfunction = \"{name}\"\nhook = \"forward\"\nstate = {state}\n"
+                );
+            }
+            put("mt6d0.toml", &text);
+            crate::load(&folder.path().join("mt6d0.toml")).map_err(|error| error.to_string())
+        };
+        assert!(load([7, 8]).is_ok());
+        let refused = load([7, 7]).unwrap_err();
+        assert!(
+            refused.contains("mt6d0.toml:11:8") && refused.contains("\"n\" has limit = 10 in"),
+            "{refused}"
+        );
+        assert!(refused.contains("one.lua, and limit = 20 in"), "{refused}");
+    }
 }

@@ -1,19 +1,14 @@
-//! Files that share a state declare alike what they share. Otherwise programs in the kernel would not come to have one map,
-//! or would take each other's entries for expired; and in Lua the file that was loaded last would decide.
+//! Files that share a state [declare alike](disagreement) what they share.
 
-use std::mem::discriminant;
 use std::path::Path;
+use std::rc::Rc;
 
-use script::compile::shared::{Form, Part, Shared};
-use script::host;
-use script::tables::WhenFull;
-use script::vm;
+use script::testing::disagreement;
 
 use super::Host;
 use super::changes::Text;
 use super::error::RequestError;
 use super::group::Key;
-use super::kernel::{Interfaces, TopLevel};
 use config::folder::Folder;
 
 /// A file, and what is or is to be its text.
@@ -62,50 +57,8 @@ impl Host {
 fn compare(files: &[File<'_>]) -> Result<(), RequestError> {
     let texts: Vec<(String, String)> =
         files.iter().map(|(file, text)| (file.display().to_string(), (*text).to_owned())).collect();
-    let declared = vm::declared(&texts, |at| -> Box<dyn host::Host> {
-        Box::new(TopLevel { folder: Folder::of(files[at].0), interfaces: Interfaces::Elsewhere })
-    });
-    for (at, own) in declared.iter().enumerate() {
-        for (other, others) in declared[..at].iter().enumerate() {
-            for shared in own {
-                let same = |other: &&Shared| {
-                    other.name == shared.name && discriminant(&other.form) == discriminant(&shared.form)
-                };
-                let before = others.iter().find(same).map(properties).unwrap_or_default();
-                let differs = before.into_iter().zip(properties(shared)).find(|(one, other)| one != other);
-                if let Some(((what, one), (_, another))) = differs {
-                    let (first, second) = (&texts[other].0, &texts[at].0);
-                    return Err(RequestError::Unlike(format!(
-                        "{:?} has {what} = {one} in {first}, and {what} = {another} in {second}",
-                        shared.name
-                    )));
-                }
-            }
-        }
+    match disagreement(&texts, |at| Rc::new(Folder::of(files[at].0))) {
+        Some((_, what)) => Err(RequestError::Unlike(what)),
+        None => Ok(()),
     }
-    Ok(())
-}
-
-/// What a declaration says, as it says it; those of two things of one form are in the same order.
-fn properties(shared: &Shared) -> Vec<(&'static str, String)> {
-    let parts = |parts: &[Part]| parts.iter().map(Part::to_string).collect::<Vec<_>>().join(", ");
-    let mut all = match &shared.form {
-        Form::Table { key, value, .. } => vec![("key", parts(key)), ("value", parts(value))],
-        Form::Prefixes { limit, .. } => vec![("limit", limit.to_string())],
-        Form::Histogram { bounds } => vec![("buckets", format!("{bounds:?}"))],
-        Form::Counter | Form::Flows { .. } => Vec::new(),
-    };
-    if let Form::Table { shape, .. } | Form::Flows { shape, .. } = &shared.form {
-        let when_full = match shape.when_full {
-            WhenFull::Refuse => "\"refuse\"",
-            WhenFull::Oldest => "\"oldest\"",
-        };
-        all.extend([
-            ("limit", shape.limit.to_string()),
-            ("expires", shape.expires_ms.map_or_else(|| "nil".to_owned(), |expires| expires.to_string())),
-            ("when_full", when_full.to_owned()),
-        ]);
-    }
-    all.push(("persistent", shared.persistent.to_string()));
-    all
 }

@@ -3,6 +3,7 @@
 //! Each function runs in a fresh machine, on a clock that only it moves. What it calls is the script's own function,
 //! with a packet as a hook would give it.
 
+mod agreement;
 mod play;
 mod session;
 
@@ -15,6 +16,7 @@ use crate::packet::Packet;
 use crate::protocol::Protocols;
 pub use crate::syntax::names::Unknown;
 use crate::vm::{Limits, Machine, Script, ScriptError, Verdict};
+pub use agreement::disagreement;
 pub use play::{Played, Player};
 pub use session::{Answer, Session};
 use wire::checksum::TransportChecksum;

@@ -32,7 +32,7 @@ pub use named::Tables;
 use state::State;
 pub use testing::Interactive;
 pub(crate) use toplevel::LIBRARIES;
-pub use trial::declared;
+pub(crate) use trial::declared;
 pub use verdict::Verdict;
 
 use crate::host::{Host, NoHost};

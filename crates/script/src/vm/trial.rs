@@ -24,7 +24,7 @@ pub(super) fn world(of: &Rc<RefCell<Shared>>) -> Rc<RefCell<Shared>> {
 /// What scripts that share a state declare by name at their top levels: of each, what is there when it has run in one state
 /// after those before it, or else, where it fails so, in a state of its own. Nothing of one that fails in both.
 /// `scripts`: paths and texts; `host`: that of each of them.
-pub fn declared(
+pub(crate) fn declared(
     scripts: &[(String, String)],
     host: impl Fn(usize) -> Box<dyn Host>,
 ) -> Vec<Vec<shared::Shared>> {
