@@ -34,7 +34,9 @@ fn observe_for(lab: &Lab, seconds: u64) -> (Observation, Vec<Packet>) {
     }
     let packets = recording.finish().expect("packets");
     let begin = packets.first().map_or(Duration::ZERO, |packet| packet.time);
-    (Observation::of(&packets, begin, site_of), packets)
+    // Where one end has sent its last, the other has nobody to move with.
+    let flowing = packets.partition_point(|packet| packet.time < begin + Duration::from_secs(seconds));
+    (Observation::of(&packets[..flowing], begin, site_of), packets)
 }
 
 /// Both ends moved together, at least so often (a third of the mean: births come by chance), and nothing in the packets links two epochs or tells what is in them.
