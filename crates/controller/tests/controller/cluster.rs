@@ -384,18 +384,20 @@ fn break_things(cluster: &mut Cluster, test: &Test, kills: &[mpsc::UnboundedSend
     let begin = Instant::now();
     let enough = [scaled(15, 300), scaled(15, 300), 3];
     let lacks = |done: [usize; 3]| done.iter().zip(enough).any(|(done, enough)| *done < enough);
-    // On a machine that does much else it takes as long as it takes, while something is done at all.
-    let (mut done, mut since) = (test.done(), begin);
+    let mut done = test.done();
     let mut faults =
         ["kill", "stop", "isolate", "cut off", "stop two", "controller", "controllers", "kill all"];
     let mut count = 0;
     while count < scaled(8, 150) || lacks(done) {
-        let now = test.done();
-        if now != done {
-            (done, since) = (now, Instant::now());
-        } else if since.elapsed() > 3 * FOR_SURE {
-            return false;
+        // On a machine that does much else a round of faults may leave no time in which anything is done.
+        let since = Instant::now();
+        while count > 0 && test.done() == done {
+            if since.elapsed() > 3 * FOR_SURE {
+                return false;
+            }
+            std::thread::sleep(Duration::from_millis(50));
         }
+        done = test.done();
         random.shuffle(&mut faults);
         for fault in faults {
             let member = match cluster.leader() {

@@ -16,6 +16,8 @@ const PROG_TEST_RUN: i32 = 10;
 
 /// Bytes of the verifier's report that are asked for; only its last line is told.
 const LOG_SIZE: usize = 1 << 20;
+/// Bytes for all of a million instructions, with what is in registers at each; those that are not written take no memory.
+const LARGE_LOG_SIZE: usize = 1 << 28;
 
 /// What a program is for, which decides its context, its helpers and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,11 +83,8 @@ impl Program {
         if let Ok(fd) = load(kind, &code, 0, &mut []) {
             return Ok(Self { fd });
         }
-        // Again, for the verifier's reasons.
-        let mut log = vec![0u8; LOG_SIZE];
-        let loaded = load(kind, &code, REASONS, &mut log);
+        let (loaded, log) = load_with_reasons(kind, &code);
         loaded.map(|fd| Self { fd }).map_err(|error| {
-            let log = text(&log);
             // The last line but statistics is the one that says why.
             let reason = log.lines().rev().find(|line| !line.is_empty() && !line.starts_with("processed "));
             let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
@@ -112,9 +111,8 @@ impl Program {
     /// What the verifier says of a program that it refuses, all of it; none if it does not refuse it, or does not say.
     #[must_use]
     pub fn refusal(kind: ProgramKind, code: &Assembler) -> Option<String> {
-        let mut log = vec![0u8; LOG_SIZE];
-        let loaded = load(kind, &assembled(code).ok()?, REASONS, &mut log);
-        loaded.is_err().then(|| text(&log)).filter(|log| !log.is_empty())
+        let (loaded, log) = load_with_reasons(kind, &assembled(code).ok()?);
+        loaded.is_err().then_some(log).filter(|log| !log.is_empty())
     }
 
     /// Runs a `sched_cls` or `xdp` program on a frame, which begins with an Ethernet header and whose first interface is the
@@ -194,9 +192,22 @@ fn assembled(code: &Assembler) -> Result<Assembled> {
     Ok(Assembled { code, functions })
 }
 
+/// Loads a program again, with what the verifier says of each way through it.
+fn load_with_reasons(kind: ProgramKind, code: &Assembled) -> (std::io::Result<OwnedFd>, String) {
+    let mut log = vec![0u8; LOG_SIZE];
+    let mut loaded = load(kind, code, REASONS, &mut log);
+    // Before Linux 6.4 a log that is full lacks its end, where the reason is, and is an error of its own.
+    if loaded.as_ref().is_err_and(|error| error.raw_os_error() == Some(libc::ENOSPC)) {
+        log = vec![0u8; LARGE_LOG_SIZE];
+        loaded = load(kind, code, REASONS, &mut log);
+    }
+    (loaded, text(&log))
+}
+
 /// What is written in a log, up to the zeros behind it.
 fn text(log: &[u8]) -> String {
-    String::from_utf8_lossy(log).trim_end_matches('\0').to_owned()
+    let length = log.iter().position(|byte| *byte == 0).unwrap_or(log.len());
+    String::from_utf8_lossy(&log[..length]).into_owned()
 }
 
 /// PROG_LOAD, with a log that may be empty.
