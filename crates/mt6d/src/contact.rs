@@ -280,9 +280,14 @@ impl Attempts {
         *self = Attempts::default();
     }
 
+    /// When there began to be reason to try, if there is.
+    pub(crate) fn since(&self) -> Option<Time> {
+        self.since.filter(|_| self.active())
+    }
+
     /// How it goes; none if there is no reason to try.
     pub(crate) fn status(&self, now: Time) -> Option<AttemptStatus> {
-        let since = self.since.filter(|_| self.active())?;
+        let since = self.since()?;
         Some(AttemptStatus { since: now.since(since), tries: self.count, to: self.to })
     }
 

@@ -507,8 +507,12 @@ impl Peer {
                     over.push(session.id);
                 }
                 Health::Silent => {
-                    // Tries for a better session say nothing of whether the peer can be reached.
-                    if !self.silent && now >= self.wanted {
+                    // Tries for a better session say nothing of whether the peer can be reached, nor do those of before it
+                    // was heard last.
+                    let heard = session.activity.last_received.get();
+                    if !self.silent
+                        && (now >= self.wanted || self.attempts.since().is_some_and(|since| since < heard))
+                    {
                         self.attempts.stop();
                     }
                     self.silent = true;

@@ -293,3 +293,28 @@ fn another_key_is_not_taken_for_a_path_that_alters() {
         }
     }
 }
+
+/// The peer was to be reached, and was heard again by itself: tries until then say nothing of whether it can be reached later.
+#[test]
+fn a_session_is_not_given_up_for_tries_of_an_earlier_outage() {
+    for seed in seeds(50) {
+        let mut network = pair(seed, [Some(10), Some(10)], Shape::None, Traffic::None);
+        for outage in 0..3 {
+            let [from, to] = if outage == 1 { [A, B] } else { [B, A] };
+            cut(&mut network, from, to);
+            for site in [A, B] {
+                let name = network.status(site).name.to_string();
+                network.with(site, |node, now, _, _| assert!(node.reach(&name, now)));
+                network.run_s(8 + seed % 20);
+            }
+            network.path_between(A, B, |path| path.cut = false);
+            let heard = network.run_until(KNOWN_WITHIN, |n| n.established(A) && n.established(B));
+            assert!(heard.is_some(), "seed {seed}");
+        }
+        network.path_between(A, B, |path| path.cut = true);
+        network.run_s(25);
+        for site in [A, B] {
+            assert!(silent(&network, site).is_some(), "seed {seed}: {site} has given its session up");
+        }
+    }
+}
