@@ -188,8 +188,8 @@ enum OtherBench {
                             sidestep-lab bench bandwidth --down 100 --up 20\n  \
                             sidestep-lab bench bandwidth --docs docs/gateway-performance.md")]
     Bandwidth(bandwidth::BandwidthOptions),
-    /// What it costs WireGuard in user space to travel masked, between the same two gateways
-    #[command(after_help = "Examples:\n  sidestep-lab bench wrap\n  \
+    /// What it costs WireGuard to travel masked, between the same two gateways
+    #[command(after_help = "Examples:\n  sidestep-lab bench wrap\n  sidestep-lab bench wrap --kernel\n  \
                             sidestep-lab bench wrap --repetitions 60 --docs docs/performance.md")]
     Wrap(wrap::WrapOptions),
     /// Six jobs by packet scripts, nftables, eBPF written in C, Suricata and a proxy: lines, packets in a second, latency

@@ -1,4 +1,4 @@
-//! `sidestep-lab bench wrap`: what it costs WireGuard in user space to travel masked, between the same two gateways
+//! `sidestep-lab bench wrap`: what it costs WireGuard to travel masked, between the same two gateways
 //! (docs/performance.md, "WireGuard that moves").
 //!
 //! In turn WireGuard's packets go masked on Sidestep's lanes, and their own way: only the endpoint that WireGuard has of its
@@ -47,7 +47,10 @@ pub struct WrapOptions {
     /// Rotation of the tunnel
     #[arg(long, default_value = "10s")]
     rotation: String,
-    /// Put the table into this Markdown page, between `<!-- wrap:begin -->` and `<!-- wrap:end -->`
+    /// The kernel's WireGuard, rather than that in user space
+    #[arg(long)]
+    kernel: bool,
+    /// Put the table into this Markdown page, between `<!-- wrap:begin -->` and `<!-- wrap:end -->` (`wrap-kernel`)
     #[arg(long, value_name = "FILE")]
     docs: Option<PathBuf>,
     /// What the names of the namespaces begin with
@@ -81,7 +84,8 @@ struct Compared {
 /// When the lab does not come up, packets do not come through, WireGuard leaves the endpoint that it was given, or the results
 /// cannot be written.
 pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Result<ExitCode, Error> {
-    let masked = Masked::in_user_space(&options.rotation).by_port(PORT);
+    let over = if options.kernel { Masked::in_the_kernel } else { Masked::in_user_space };
+    let masked = over(&options.rotation).by_port(PORT);
     if let Some(why) = masked.missing() {
         return Err(Error::Usage(why));
     }
@@ -123,7 +127,7 @@ pub fn run(options: &WrapOptions, program: &Path, stop: &Arc<AtomicBool>) -> Res
         return Ok(INTERRUPTED.into());
     }
     if let Some(path) = &options.docs {
-        between("wrap", &table.markdown(), path)?;
+        between(if options.kernel { "wrap-kernel" } else { "wrap" }, &table.markdown(), path)?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -21,7 +21,12 @@ pub(crate) struct Masked {
 impl Masked {
     /// The kernel's and that in user space which everybody knows.
     pub(crate) fn kinds(rotation: &str) -> Vec<Self> {
-        vec![Self::over(Box::new(KernelWireGuard), rotation), Self::in_user_space(rotation)]
+        vec![Self::in_the_kernel(rotation), Self::in_user_space(rotation)]
+    }
+
+    /// The kernel's.
+    pub(crate) fn in_the_kernel(rotation: &str) -> Self {
+        Self::over(Box::new(KernelWireGuard), rotation)
     }
 
     /// That in user space.
