@@ -238,7 +238,9 @@ fn named(capture: &Path) -> [usize; 2] {
         let output = Command::new(program).args(arguments).arg(capture).output().expect(program);
         String::from_utf8_lossy(&output.stdout).into_owned()
     };
-    let ndpi = said("ndpiReader", &["-i"]);
+    // By what is in them: without `-d` it names a flow of which it knows nothing after a port of it, and of the tunnel's
+    // ports, which are random, one may be WireGuard's usual one.
+    let ndpi = said("ndpiReader", &["-d", "-i"]);
     assert!(ndpi.contains("Detected protocols"), "{ndpi}");
     let line = ndpi.lines().find(|line| line.trim_start().to_lowercase().starts_with("wireguard "));
     let ndpi = line.map_or(0, |line| {
