@@ -53,8 +53,13 @@ impl WireGuard {
 
     /// Makes one end's device, and says what it is to know.
     fn launch(&mut self, lab: &Lab, kind: Kind, site: Site) {
-        let (own, other) = (site as usize, site.other() as usize);
-        let (device, node) = (&self.devices[own], site.gateway());
+        self.make(lab, kind, site);
+        self.configure(lab, site);
+    }
+
+    /// Makes one end's device, which knows nothing yet.
+    fn make(&mut self, lab: &Lab, kind: Kind, site: Site) {
+        let (device, node) = (&self.devices[site as usize], site.gateway());
         match kind {
             Kind::Kernel => {
                 let said = scene::run(lab, node, &["ip", "link", "add", device, "type", "wireguard"]);
@@ -74,6 +79,11 @@ impl WireGuard {
                 self.processes.push(process);
             }
         }
+    }
+
+    fn configure(&self, lab: &Lab, site: Site) {
+        let (own, other) = (site as usize, site.other() as usize);
+        let (device, node) = (&self.devices[own], site.gateway());
         let outside =
             lab.exec(site.other().gateway(), ["sh", "-c", "ip -6 -o address show dev ex scope global"]);
         let outside = String::from_utf8(outside.expect("addresses").stdout).expect("text");
@@ -385,8 +395,12 @@ fn it_is_wrapped_while_packets_flow_and_one_end_that_begins_in_clear_leads_nobod
     let recording = Recording::start(&lab, Node::Router, "a").expect("a recording");
     // As after a start of the machine: it has the endpoint that its configuration says.
     wireguard.processes.remove(0).kill();
-    wait_until("that is told", || scene::peer(&lab, Site::A)["wrapped"]["problem"].is_string());
-    wireguard.launch(&lab, Kind::UserSpace, Site::A);
+    let problem = || scene::peer(&lab, Site::A)["wrapped"]["problem"].as_str().map(str::to_owned);
+    wait_until("that is told", || problem().is_some());
+    // WireGuard in user space listens at some port before it is told which: that is not its port.
+    wireguard.make(&lab, Kind::UserSpace, Site::A);
+    wait_until("it is looked at", || problem().is_some_and(|problem| problem.contains("no peer yet")));
+    wireguard.configure(&lab, Site::A);
     wait_until("both are led again", || sites.iter().all(|site| wireguard.is_led(&lab, *site)));
     wait_masked(&lab);
     for site in sites {

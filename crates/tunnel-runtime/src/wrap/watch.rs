@@ -128,17 +128,19 @@ impl Watch {
 
     fn lead(&mut self, wanted: &Wanted, found: &mut Found) -> Result<(), String> {
         let Wanted { interface, peer, .. } = wanted;
+        let endpoints = wg(&["show", interface, "endpoints"])?;
+        let (key, endpoint) = choose(&endpoints, wanted.public_key.as_deref())?;
+        found.endpoint = endpoint;
         let own = match wanted.own_port {
             Some(port) => port,
+            // Asked for after the peers: before it has some, WireGuard in user space listens at a port that it keeps only
+            // until it is told its own, with its peers. What is dropped outside would be of the wrong port meanwhile.
             None => {
                 let port = wg(&["show", interface, "listen-port"])?.trim().parse().unwrap_or(0);
                 found.port = Some(port).filter(|port| *port != 0);
                 found.port.ok_or("the device listens at no port yet: set its ListenPort")?
             }
         };
-        let endpoints = wg(&["show", interface, "endpoints"])?;
-        let (key, endpoint) = choose(&endpoints, wanted.public_key.as_deref())?;
-        found.endpoint = endpoint;
         let is_inner = |at: &SocketAddr| wanted.inner.iter().any(|inner| at.ip() == *inner);
         let outside = endpoint.filter(|at| !is_inner(at) && !is_of_another(&endpoints, &key, *at));
         found.stray = outside.map(|remote| Stray { port: own, remote });
