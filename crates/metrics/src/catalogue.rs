@@ -278,6 +278,10 @@ metrics! {
 
     /// A packet script: its file without folders, its hook and function, and the tier that it runs in
     SCRIPT: Info "script" [script file hook function tier];
+    /// Whether packets come to it: 0 while its interface is away, or does not take its program
+    SCRIPT_ATTACHED: Gauge "script_attached" [script];
+    /// Scripts of a configuration that are to run and could not be loaded
+    SCRIPTS_HELD: Gauge "scripts_held" [];
     /// Packets that a script was given
     SCRIPT_PACKETS: Counter "script_packets" [script];
     /// Of these, by verdict

@@ -18,6 +18,7 @@ pub(crate) fn scripts(page: &mut Page, scripts: &Scripts) {
         ]
         .map(Label::from);
         page.add(&SCRIPT, &[&number, &file, &hook, &function, &tier], true);
+        page.add(&SCRIPT_ATTACHED, &[&number], script.not_attached.is_none());
         for (metric, count) in [
             (&SCRIPT_PACKETS, script.packets),
             (&SCRIPT_ERRORS, script.errors),
@@ -41,6 +42,7 @@ pub(crate) fn scripts(page: &mut Page, scripts: &Scripts) {
             page.add(&SCRIPT_PACKET_TIME, &[&number], nanoseconds as f64 / 1e9);
         }
     }
+    page.add(&SCRIPTS_HELD, &[], scripts.held.len());
     for family in families(&scripts.metrics) {
         page.add_custom(family);
     }

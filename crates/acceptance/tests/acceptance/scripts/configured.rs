@@ -171,6 +171,7 @@ fn a_host_that_dies_while_a_file_is_wrong_lets_nothing_pass() {
         });
         assert!(passed.ends_with(" 100%"), "{tier}: {passed}");
         wait("another host has what it can", || list().matches("not loaded").count() == 2);
+        assert_eq!(scene.metric("sidestep_scripts_held"), "2");
         let said = list();
         assert!(said.contains("never in the user tier") && said.contains("not loaded: "), "{tier}: {said}");
         assert!(said.contains("are dropped") && said.contains("packets   pass"), "{tier}: {said}");
@@ -190,6 +191,7 @@ fn a_host_that_dies_while_a_file_is_wrong_lets_nothing_pass() {
         assert!(!list().contains("not loaded") && list().contains("open.lua"), "{}", list());
         let rules = scene.run(&scene.router, &["nft", "list", "table", "inet", "sidestep-scripts"]).1;
         assert!(!rules.contains("held"), "{rules}");
+        assert_eq!(scene.metric("sidestep_scripts_held"), "0");
 
         // Whoever ends the gateway while a script is missing finds no rules.
         scene.script("other.lua", "wrong(");

@@ -96,12 +96,14 @@ fn a_program_comes_back_with_its_interface_and_nothing_passes_without_it() {
         scene.unplug_client();
         wait("it is detached", &|status| status["not_attached"] == "there is no interface lan");
         assert!(rules().contains("iifname \"lan\""), "{}", rules());
+        assert_eq!(scene.metric("sidestep_script_attached{"), "0");
         assert!(scene.sidestep(&["list"]).contains("attached  no, and its packets are dropped: there is"));
         let refused = scene.refusal(&["reload", &file]);
         assert!(refused.contains("there is no interface lan\nthe script stays as it was"), "{refused}");
         scene.plug_client_in();
         assert!(!passes(), "{more:?}");
         wait("it is attached", &|status| status["not_attached"].is_null());
+        assert_eq!(scene.metric("sidestep_script_attached{"), "1");
         let before = scene.only_status()["verdicts"]["NF_DROP"].as_u64();
         assert!(!passes(), "{more:?}");
         assert!(scene.only_status()["verdicts"]["NF_DROP"].as_u64() > before, "{more:?}");

@@ -38,20 +38,13 @@ fn listed(scene: &ScriptScene, more: &[&str]) -> Value {
 fn metrics_export_what_scripts_count_in_either_tier() {
     let Some(scene) = ScriptScene::new(false) else { return };
     let file = scene.script("counts.lua", SCRIPT);
-    let page = || {
-        let program = scene.program().display().to_string();
-        let (good, page) =
-            scene.run(&scene.router, &[&program, "metrics", "--once", "--openmetrics", "scripts"]);
-        assert!(good, "{page}");
-        page
-    };
     for tier in ["kernel", "user"] {
         load(&scene, &file, tier);
         // Payloads of 16 and of 64 octets behind 8 of ICMPv6.
         scene.ping(&scene.client, SERVER, &["-c", "4", "-i", "0.01", "-s", "16"]);
         scene.ping(&scene.client, SERVER, &["-c", "2", "-i", "0.01", "-s", "64"]);
         let id = scene.only_status()["id"].as_u64().expect("a number");
-        let page = page();
+        let page = scene.metrics();
         for line in [
             "# HELP sidestep_custom_seen Echoes, by reason".to_owned(),
             "# TYPE sidestep_custom_seen counter".to_owned(),

@@ -152,6 +152,22 @@ impl ScriptScene {
         list["scripts"][0].clone()
     }
 
+    /// What metrics say of the scripts.
+    pub(crate) fn metrics(&self) -> String {
+        let program = self.program.display().to_string();
+        let (good, page) =
+            self.run(&self.router, &[&program, "metrics", "--once", "--openmetrics", "scripts"]);
+        assert!(good, "{page}");
+        page
+    }
+
+    /// The value of the first sample that begins like this.
+    pub(crate) fn metric(&self, beginning: &str) -> String {
+        let page = self.metrics();
+        let sample = page.lines().find(|line| line.starts_with(beginning));
+        sample.and_then(|line| line.split_whitespace().last()).unwrap_or_else(|| panic!("{page}")).to_owned()
+    }
+
     /// The client floods the server with pings, while a script is loaded anew as often as that goes: none is lost. How many
     /// pings.
     pub(crate) fn reload_under_a_flood(&self, name: &str, text: &str) -> u64 {
