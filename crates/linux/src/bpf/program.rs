@@ -19,6 +19,9 @@ const LOG_SIZE: usize = 1 << 20;
 /// Bytes for all of a million instructions, with what is in registers at each; those that are not written take no memory.
 const LARGE_LOG_SIZE: usize = 1 << 28;
 
+/// How often a load is tried at which signals come: the verifier gives up at each (`EAGAIN`).
+const TRIES: u32 = 10;
+
 /// What a program is for, which decides its context, its helpers and its results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramKind {
@@ -258,5 +261,7 @@ fn load(kind: ProgramKind, program: &Assembled, log_level: u32, log: &mut [u8]) 
     };
     // SAFETY: the kernel reads `count` instructions, a string that ends with a zero, and `function_count` places of so many
     // bytes; all live across the call. It writes at most `log_size` bytes to `log`, which are there.
-    unsafe { bpf(PROG_LOAD, &attributes) }
+    let load = || unsafe { bpf(PROG_LOAD, &attributes) };
+    let is_interrupted = |error: &std::io::Error| error.kind() == std::io::ErrorKind::WouldBlock;
+    (1..TRIES).map(|_| load()).find(|loaded| !loaded.as_ref().is_err_and(is_interrupted)).unwrap_or_else(load)
 }

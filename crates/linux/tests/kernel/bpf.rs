@@ -153,6 +153,42 @@ fn a_program_is_run_on_a_frame() {
     assert_eq!((result, &out[..2], &out[2..]), (3, &318u16.to_be_bytes()[..], &frame[2..]));
 }
 
+extern "C" fn nothing(_: i32) {}
+
+/// The verifier gives up when a signal comes (EAGAIN), as that of a timer or a child's end may at any time.
+#[test]
+fn a_program_is_loaded_though_signals_come_meanwhile() {
+    use nix::sys::pthread::{pthread_kill, pthread_self};
+    use nix::sys::signal::{SigHandler, Signal, signal};
+
+    if !netns::available_to_tests() {
+        return;
+    }
+    // SAFETY: the handler does nothing, and nobody else in this program has one for this signal.
+    unsafe { signal(Signal::SIGUSR1, SigHandler::Handler(nothing)) }.unwrap();
+    let mut code = Assembler::default();
+    code.set(Register::R0, 0);
+    for _ in 0..50_000 {
+        code.add(Register::R0, 1);
+    }
+    code.exit();
+    let load = || Program::load(ProgramKind::SchedCls, &code).unwrap();
+    let begun = std::time::Instant::now();
+    load();
+    let (time, loader) = (begun.elapsed(), pthread_self());
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..6 {
+                    std::thread::sleep(time / 6);
+                    pthread_kill(loader, Signal::SIGUSR1).unwrap();
+                }
+            });
+            load();
+        });
+    }
+}
+
 /// All filters of the interface.
 fn filters(node: &Node) -> String {
     node.must(&format!("tc filter show dev {LINK} ingress; tc filter show dev {LINK} egress"))
