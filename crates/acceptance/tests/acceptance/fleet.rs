@@ -127,13 +127,20 @@ impl Fleet {
         wait_until("an application", || self.control(&["applications"]).contains(&network));
     }
 
+    /// Its ports are free for the next one then.
     fn kill_controller(&self) {
-        for process in self.scene.node("h").processes() {
+        let host = self.scene.node("h");
+        for process in host.processes() {
             let line = std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap_or_default();
             if line.contains("\0control\0up\0") {
                 kill(Pid::from_raw(process.as_raw()), Signal::SIGKILL).expect("a controller");
             }
         }
+        wait_until("nobody listens", || {
+            let listening =
+                host.command("ss").expect("a namespace").args(["-Hltn", "sport = :4160"]).output();
+            listening.expect("ss").stdout.is_empty()
+        });
     }
 
     /// Gateway and agent of a site that was let in; both at once.
